@@ -187,6 +187,9 @@ type EndAnswer struct {
 	// -1 when it must initialise the producer again.
 	NextProducerID    int64
 	NextProducerEpoch int16
+	// EndTxnVersion is the version that was used (the driver chooses when
+	// the EndTxn names none).
+	EndTxnVersion int16
 	// Uncertain: a copy of this request may still reach the cluster later
 	// (the connection broke after it was written).
 	Uncertain bool
@@ -202,6 +205,11 @@ type OpenTransaction struct {
 	AuditTopic     string
 	AuditPartition int32
 	AuditOffset    int64
+	// StartMillis is when the participant says that it began. It tells two
+	// transactions of one producer epoch apart: on transaction.version 1 the
+	// epoch stays, and without it the age of the first would be charged to
+	// the second.
+	StartMillis int64
 }
 
 // ResolveAction is what an operator asks for. The numbers travel in
@@ -298,9 +306,13 @@ const (
 type Response struct {
 	Code    Code
 	Message string
-	// InitGlobalTxn: the epoch and the number of the next transaction.
+	// InitGlobalTxn: the epoch and the number of the next transaction, or
+	// the clusters that failed their check.
 	GlobalEpoch int32
 	Sequence    int64
+	Checks      []CheckResult
+	// ResolveGlobalTransaction: the state after it.
+	State txnlog.State
 	// EndGlobalTxn: the decision and where each participant stands.
 	Outcome      Outcome
 	Participants []txnlog.Participant

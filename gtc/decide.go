@@ -1,0 +1,78 @@
+package gtc
+
+import (
+	"strings"
+
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// votesTaken turns the votes into a decision. It is the point of no return: the
+// record is forced before any EndTxn leaves (R1).
+func (s *step) votesTaken(ev VotesTaken) {
+	w := s.load(ev.ID)
+	e := w.volatile.ending
+	if e == nil || e.onePhase || e.epoch != ev.GlobalEpoch || e.sequence != ev.Sequence || len(ev.Votes) != len(e.refs) {
+		return
+	}
+	defer w.store()
+	var against []string
+	prepared := 0
+	for i, v := range ev.Votes {
+		switch v.Code {
+		case VotePrepared:
+			prepared++
+		case VoteReadOnly:
+		case VoteRefused, VoteUnavailable:
+			against = append(against, e.refs[i].ClusterID+": "+v.Detail)
+		}
+	}
+	switch {
+	case len(against) > 0:
+		w.decideAbort(e.refs, ev.Votes, "not prepared: "+strings.Join(against, "; "))
+	case prepared == 0:
+		w.decide(txnlog.StateCompleteCommit, voted(e.refs, ev.Votes), "")
+		w.answerAll(w.answer())
+	default:
+		w.decide(txnlog.StatePrepareCommit, voted(e.refs, ev.Votes), "")
+		w.driveAll(false)
+	}
+}
+
+// voted joins what the votes say to the participants. One that has written
+// nothing is complete at once: either decision is right for it, and EndTxn
+// would only move its epoch.
+func voted(refs []ParticipantRef, votes []Vote) []txnlog.Participant {
+	ps := participantsOf(refs)
+	for i, v := range votes {
+		p := &ps[i]
+		p.EndTxnVersion = v.EndTxnVersion
+		p.AuditTopic, p.AuditPartition, p.AuditOffset = v.AuditTopic, v.AuditPartition, v.AuditOffset
+		if v.Code == VoteReadOnly {
+			p.State = txnlog.ParticipantComplete
+			p.NextProducerID, p.NextProducerEpoch = p.ProducerID, p.ProducerEpoch
+		}
+	}
+	return ps
+}
+
+// decideAbort records the abort of the transaction under way and tells all
+// listed participants, those that could not be asked included: one of them may
+// be prepared. votes may be nil.
+func (w *work) decideAbort(refs []ParticipantRef, votes []Vote, reason string) {
+	ps := voted(refs, votes)
+	w.decide(txnlog.StatePrepareAbort, ps, reason)
+	w.settleIfEnded()
+	w.driveAll(false)
+}
+
+// decide writes the decision about the transaction under way.
+func (w *work) decide(state txnlog.State, ps []txnlog.Participant, reason string) {
+	v := w.value
+	v.State = state
+	v.Sequence = w.volatile.ending.sequence
+	v.Participants = ps
+	v.Reason = reason
+	v.DecidedMillis = w.s.now.Wall
+	w.volatile.ending = nil
+	w.persist(false)
+}

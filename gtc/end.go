@@ -1,0 +1,184 @@
+package gtc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// endRequest handles EndGlobalTxn. Its parts are, in order: the transaction
+// that was decided last (a repeat), refusals, the transaction whose votes are
+// being taken (a repeat, or an abort that overtakes it), and a new one.
+func (s *step) endRequest(r EndRequest) {
+	if msg := validateRefs(r.Participants); msg != "" {
+		s.refuse(r.Request, CodeInvalidRequest, msg)
+		return
+	}
+	w := s.load(r.ID)
+	if w.value == nil {
+		s.refuse(r.Request, CodeUnknownID, "the global transactional id is unknown here: it was never initialised, or has expired; what became of its transactions is not remembered")
+		return
+	}
+	defer w.store()
+	if w.repeatOfDecided(r) {
+		return
+	}
+	if code, msg := w.closedForEnd(r); code != CodeNone {
+		s.refuse(r.Request, code, msg)
+		return
+	}
+	if w.volatile.ending != nil {
+		w.repeatOfEnding(r)
+		return
+	}
+	w.wait(r.Request, r.TimeoutMillis)
+	w.begin(r)
+}
+
+func validateRefs(refs []ParticipantRef) string {
+	if len(refs) == 0 {
+		return "no participant is listed; a transaction that touched no cluster needs no request"
+	}
+	for i, p := range refs {
+		same := func(o ParticipantRef) bool { return o.ClusterID == p.ClusterID }
+		switch {
+		case slices.ContainsFunc(refs[:i], same):
+			return fmt.Sprintf("cluster %s is listed twice", p.ClusterID)
+		case p.ProducerID < 0 || p.ProducerEpoch < 0:
+			return fmt.Sprintf("cluster %s: producer id %d and epoch %d name no transaction", p.ClusterID, p.ProducerID, p.ProducerEpoch)
+		}
+	}
+	return ""
+}
+
+// repeatOfDecided answers a request about the transaction that was decided
+// last, also when its session has been fenced since: the answer is known, and
+// the producer ids and epochs in the list prove who asks.
+func (w *work) repeatOfDecided(r EndRequest) bool {
+	v := w.value
+	switch {
+	case decided(v) && r.Sequence == v.Sequence && sameRefs(v.Participants, r.Participants):
+		if busy(v) {
+			w.wait(r.Request, r.TimeoutMillis)
+		} else {
+			w.s.reply(r.Request, w.answer())
+		}
+		return true
+	case r.GlobalEpoch == v.GlobalEpoch && v.SessionEnded && r.Sequence >= v.Sequence:
+		// The scan found some of this transaction's participants open and
+		// aborted them; what it did not see it will. No decision to commit
+		// can follow, because the session is over. A single participant
+		// needs no decision of ours: an earlier coordinator may have
+		// committed it in one phase, so of it nothing is said.
+		if committed(v) || len(r.Participants) == 1 {
+			w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise again")
+			return true
+		}
+		w.s.reply(r.Request, Response{Outcome: OutcomeAborted, Message: v.Reason, Participants: aborted(r.Participants)})
+		return true
+	case r.GlobalEpoch == v.GlobalEpoch && decided(v) && r.Sequence == v.Sequence:
+		w.s.refuse(r.Request, CodeInvalidRequest, fmt.Sprintf(
+			"transaction %d was decided with other participants; the first list stands", r.Sequence))
+		return true
+	}
+	return false
+}
+
+// aborted lists participants of a session that is over; their producers must
+// be initialised again.
+func aborted(refs []ParticipantRef) []txnlog.Participant {
+	ps := participantsOf(refs)
+	for i := range ps {
+		ps[i].State = txnlog.ParticipantComplete
+	}
+	return ps
+}
+
+func (w *work) closedForEnd(r EndRequest) (Code, string) {
+	v := w.value
+	switch {
+	case r.GlobalEpoch != v.GlobalEpoch:
+		return CodeFenced, fmt.Sprintf("global epoch %d is not the current one, %d; a newer client instance owns the id", r.GlobalEpoch, v.GlobalEpoch)
+	case v.SessionEnded:
+		return CodeFenced, "the session ended by its timeout; initialise again"
+	case r.Sequence <= v.Sequence:
+		return CodeOutcomeTooOld, fmt.Sprintf("transaction %d is older than the last one remembered, %d; its outcome is not known here", r.Sequence, v.Sequence)
+	case heuristic(v):
+		return CodeHeuristicOutcome, heuristicMessage(v)
+	case busy(v):
+		return CodeConcurrentTransactions, w.pendingMessage()
+	}
+	for _, p := range r.Participants {
+		if !slices.Contains(v.ClusterIDs, p.ClusterID) {
+			return CodeUnknownParticipant, fmt.Sprintf("cluster %s is not of this session, which was initialised with %s",
+				p.ClusterID, strings.Join(v.ClusterIDs, ", "))
+		}
+	}
+	return CodeNone, ""
+}
+
+// repeatOfEnding joins a request to the undecided transaction under way. An
+// abort overtakes the vote, because nothing is decided; it cannot overtake the
+// one-phase commit, whose EndTxn may have been executed (R4, R5).
+func (w *work) repeatOfEnding(r EndRequest) {
+	e := w.volatile.ending
+	if r.Sequence != e.sequence || !slices.Equal(sortedRefs(r.Participants), sortedRefs(e.refs)) {
+		w.s.refuse(r.Request, CodeInvalidRequest, fmt.Sprintf(
+			"transaction %d is being ended with other participants or another number; the first request stands", e.sequence))
+		return
+	}
+	w.wait(r.Request, r.TimeoutMillis)
+	if !r.Commit && !e.onePhase {
+		w.decideAbort(e.refs, nil, "")
+	}
+}
+
+// begin starts to end a transaction for the first time.
+func (w *work) begin(r EndRequest) {
+	e := &ending{
+		epoch: r.GlobalEpoch, sequence: r.Sequence,
+		refs: slices.Clone(r.Participants), votesBy: w.s.now.Mono + w.s.m.cfg.VoteTimeoutMillis,
+	}
+	w.volatile.ending = e
+	switch {
+	case !r.Commit:
+		w.decideAbort(e.refs, nil, "")
+	case len(e.refs) == 1:
+		// One-phase: nobody else can end differently, so the participant's
+		// own decision is the outcome and costs no record before it (R5).
+		e.onePhase = true
+		w.driveOnePhase()
+	default:
+		w.s.effect(TakeVotes{
+			ID: w.id, GlobalEpoch: e.epoch, Sequence: e.sequence,
+			Participants: e.refs, DeadlineMono: e.votesBy,
+		})
+	}
+}
+
+func sameRefs(ps []txnlog.Participant, refs []ParticipantRef) bool {
+	have := make([]ParticipantRef, len(ps))
+	for i, p := range ps {
+		have[i] = refOf(p)
+	}
+	return slices.Equal(sortedRefs(have), sortedRefs(refs))
+}
+
+func sortedRefs(refs []ParticipantRef) []ParticipantRef {
+	return slices.SortedFunc(slices.Values(refs), func(a, b ParticipantRef) int {
+		return strings.Compare(a.ClusterID, b.ClusterID)
+	})
+}
+
+func participantsOf(refs []ParticipantRef) []txnlog.Participant {
+	ps := make([]txnlog.Participant, len(refs))
+	for i, r := range refs {
+		ps[i] = txnlog.Participant{
+			ClusterID: r.ClusterID, ProducerID: r.ProducerID, ProducerEpoch: r.ProducerEpoch,
+			NextProducerID: -1, NextProducerEpoch: -1,
+		}
+	}
+	return ps
+}

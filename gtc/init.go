@@ -1,0 +1,208 @@
+package gtc
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// initRequest handles InitGlobalTxn: it fences the previous client instance
+// and opens a session over the named clusters, once each of them has shown that
+// it can take part.
+func (s *step) initRequest(r InitRequest) {
+	if code, msg := s.m.cfg.validateInit(r); code != CodeNone {
+		s.refuse(r.Request, code, msg)
+		return
+	}
+	w := s.load(r.ID)
+	if v := w.value; v != nil {
+		if done := w.answerKnownInstance(r); done {
+			return
+		}
+		if code, msg := w.closedForInit(); code != CodeNone {
+			s.refuse(r.Request, code, msg)
+			return
+		}
+	}
+	if k := w.volatile.check; k != nil {
+		if k.request.InstanceID != r.InstanceID || !k.request.same(r) {
+			s.refuse(r.Request, CodeConcurrentTransactions, "another client instance is being initialised; ask again")
+			return
+		}
+		if len(k.requests) >= s.m.cfg.MaxWaiters {
+			s.refuse(r.Request, CodeConcurrentTransactions, "too many copies of this request wait; ask again")
+			return
+		}
+		k.requests = append(k.requests, r.Request)
+		w.store()
+		return
+	}
+	// The request id is unique for the life of this coordinator, so a late
+	// answer to an earlier check cannot be taken for this one's.
+	w.volatile.check = &check{attempt: uint64(r.Request), request: r, requests: []RequestID{r.Request}}
+	w.store()
+	s.effect(CheckParticipants{ID: r.ID, Attempt: uint64(r.Request), ClusterIDs: r.ClusterIDs})
+}
+
+func (c Config) validateInit(r InitRequest) (Code, string) {
+	switch {
+	case r.ID == "":
+		return CodeInvalidRequest, "the global transactional id is empty"
+	case len(r.ID) > math.MaxInt16:
+		return CodeInvalidRequest, "the global transactional id is longer than 32767 bytes, Kafka's limit for a transactional.id"
+	case r.TimeoutMillis <= 0 || r.TimeoutMillis > c.MaxTimeoutMillis:
+		return CodeInvalidTimeout, fmt.Sprintf("the timeout of %d ms is outside 1 to %d ms (global.transaction.max.timeout.ms)",
+			r.TimeoutMillis, c.MaxTimeoutMillis)
+	case len(r.ClusterIDs) == 0:
+		return CodeInvalidRequest, "no participant cluster is named"
+	case len(r.ClusterIDs) > c.MaxParticipants:
+		return CodeInvalidRequest, fmt.Sprintf("%d participant clusters, at most %d are allowed", len(r.ClusterIDs), c.MaxParticipants)
+	case r.InstanceID == txnlog.UUID{}:
+		return CodeInvalidRequest, "the instance id is the zero uuid; choose a random one for each client instance"
+	}
+	for i, id := range r.ClusterIDs {
+		if id == "" || slices.Contains(r.ClusterIDs[:i], id) {
+			return CodeInvalidRequest, fmt.Sprintf("the cluster id %q is empty or named twice", id)
+		}
+	}
+	return CodeNone, ""
+}
+
+func (r InitRequest) same(o InitRequest) bool {
+	return r.TimeoutMillis == o.TimeoutMillis && slices.Equal(r.ClusterIDs, o.ClusterIDs)
+}
+
+// answerKnownInstance answers a copy of an InitGlobalTxn that was granted
+// before. Without it a late copy would fence its own sender, and one of the
+// previous instance would fence the present one.
+func (w *work) answerKnownInstance(r InitRequest) bool {
+	v := w.value
+	switch r.InstanceID {
+	case v.PreviousInstanceID:
+		w.s.refuse(r.Request, CodeFenced, "a newer client instance owns this global transactional id")
+		return true
+	case v.InstanceID:
+		switch {
+		case v.SessionEnded:
+			w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise with a new instance id")
+		case v.TimeoutMillis != r.TimeoutMillis || !slices.Equal(v.ClusterIDs, r.ClusterIDs):
+			w.s.refuse(r.Request, CodeInvalidRequest, "this instance id was initialised with another timeout or other clusters")
+		default:
+			w.s.reply(r.Request, Response{GlobalEpoch: v.GlobalEpoch, Sequence: v.Sequence + 1})
+		}
+		return true
+	}
+	return false
+}
+
+// closedForInit says why no new session can begin now.
+func (w *work) closedForInit() (Code, string) {
+	v := w.value
+	switch {
+	case heuristic(v):
+		return CodeHeuristicOutcome, heuristicMessage(v)
+	case busy(v):
+		return CodeConcurrentTransactions, w.pendingMessage()
+	case w.volatile.ending != nil && w.volatile.ending.onePhase:
+		// Its EndTxn(commit) may be executed at any moment; a client that
+		// initialised its producer now would not know what came before.
+		return CodeConcurrentTransactions, "the only participant is being committed"
+	case v.GlobalEpoch == math.MaxInt32:
+		return CodeInvalidRequest, "the global epochs of this id are used up; choose another global transactional id"
+	}
+	return CodeNone, ""
+}
+
+// participantsChecked opens the session, or says which clusters stand against
+// it. Nothing has been written until then.
+func (s *step) participantsChecked(ev ParticipantsChecked) {
+	w := s.load(ev.ID)
+	k := w.volatile.check
+	if k == nil || k.attempt != ev.Attempt {
+		return
+	}
+	w.volatile.check = nil
+	defer w.store()
+	refuse := func(resp Response) {
+		resp.GlobalEpoch, resp.Sequence = -1, -1
+		for _, r := range k.requests {
+			s.reply(r, resp)
+		}
+	}
+	if resp, ok := checkFailure(ev.Results); !ok {
+		refuse(resp)
+		return
+	}
+	if w.value != nil {
+		if code, msg := w.closedForInit(); code != CodeNone {
+			refuse(Response{Code: code, Message: msg})
+			return
+		}
+	}
+	w.openSession(k.request)
+	for _, r := range k.requests {
+		s.reply(r, Response{GlobalEpoch: w.value.GlobalEpoch, Sequence: w.value.Sequence + 1})
+	}
+}
+
+func (w *work) openSession(r InitRequest) {
+	if w.value == nil {
+		// The numbers of a new id begin at the wall clock, so that they do
+		// not repeat those of an earlier life that has expired: a client
+		// that slept through the expiry is told that its transaction is too
+		// old, not the fate of another one.
+		w.value = &txnlog.GlobalTransaction{State: txnlog.StateEmpty, Sequence: w.s.now.Wall, DecidedMillis: -1}
+	}
+	v := w.value
+	v.GlobalEpoch++
+	v.PreviousInstanceID, v.InstanceID = v.InstanceID, r.InstanceID
+	v.TimeoutMillis = r.TimeoutMillis
+	v.ClusterIDs = r.ClusterIDs
+	v.SessionEnded = false
+	w.persist(false)
+
+	// Votes of the fenced session are of no use any more: its transaction is
+	// aborted when the new client initialises its producers (R3), or by the
+	// scan.
+	if w.volatile.ending != nil {
+		w.volatile.ending = nil
+		w.answerAll(Response{Code: CodeFenced, Message: "a newer client instance has taken the global transactional id over"})
+	}
+	// The new client gets its whole timeout to initialise its producers.
+	w.volatile.open = nil
+}
+
+// checkFailure condenses the findings into the code that helps most: a final
+// refusal before one that may pass.
+func checkFailure(results []CheckResult) (Response, bool) {
+	worst := CheckOK
+	var failed []CheckResult
+	var names []string
+	for _, r := range results {
+		if r.Code == CheckOK {
+			continue
+		}
+		worst = max(worst, r.Code)
+		failed = append(failed, r)
+		names = append(names, r.ClusterID+": "+r.Detail)
+	}
+	resp := Response{Checks: failed, Message: strings.Join(names, "; ")}
+	switch worst {
+	case CheckOK:
+		return resp, true
+	case CheckUnavailable:
+		resp.Code = CodeParticipantUnavailable
+	case CheckUnknownCluster:
+		resp.Code = CodeUnknownParticipant
+	case CheckClusterIDMismatch:
+		resp.Code = CodeClusterIDMismatch
+	case CheckNotOptedIn:
+		resp.Code = CodeNotOptedIn
+	case CheckUnauthorized:
+		resp.Code = CodeParticipantUnauthorized
+	}
+	return resp, false
+}

@@ -1,0 +1,121 @@
+package gtc
+
+import (
+	"slices"
+
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// resolveRequest handles ResolveGlobalTransaction, the operator's three ways to
+// end what stands still. None of them can change a decision.
+func (s *step) resolveRequest(r ResolveRequest) {
+	w := s.load(r.ID)
+	if w.value == nil {
+		s.refuse(r.Request, CodeUnknownID, "the global transactional id is unknown here")
+		return
+	}
+	defer w.store()
+	var refused string
+	switch r.Action {
+	case ResolveAbort:
+		refused = w.resolveAbort()
+	case ResolveRetry:
+		refused = w.resolveRetry()
+	case ResolveForget:
+		refused = w.resolveForget()
+	default:
+		s.refuse(r.Request, CodeInvalidRequest, "unknown action; 0 aborts, 1 retries, 2 forgets")
+		return
+	}
+	if refused != "" {
+		s.reply(r.Request, Response{Code: CodeInvalidTxnState, Message: refused, State: w.value.State})
+		return
+	}
+	s.reply(r.Request, Response{State: w.value.State})
+}
+
+func (w *work) resolveAbort() string {
+	switch e := w.volatile.ending; {
+	case w.busy():
+		return "already decided: " + w.pendingMessage()
+	case e != nil && e.onePhase:
+		return "the only participant is being committed and decides by itself"
+	case e != nil:
+		w.decideAbort(e.refs, nil, "aborted by an operator")
+	case len(w.volatile.open) > 0:
+		w.abortOpen(0, "aborted by an operator")
+	default:
+		return "nothing undecided is known of this id; a scan that saw an open transaction must come first"
+	}
+	return ""
+}
+
+func (w *work) resolveRetry() string {
+	if len(w.volatile.drives) == 0 {
+		return "no participant of this id is pending"
+	}
+	for i := range w.volatile.drives {
+		w.volatile.drives[i].nextTry = w.s.now.Mono
+	}
+	w.retryDue()
+	return ""
+}
+
+func (w *work) resolveForget() string {
+	v := w.value
+	if !heuristic(v) || w.busy() {
+		return "this id has no complete heuristic outcome to forget"
+	}
+	for i := range v.Participants {
+		if p := &v.Participants[i]; p.State.Heuristic() {
+			p.Detail = "heuristic outcome forgotten by an operator; " + p.Detail
+			p.State = txnlog.ParticipantComplete
+		}
+	}
+	w.persist(false)
+	return ""
+}
+
+// sweepEvery is the pause between two looks for expired ids.
+func (m *Machine) sweepEvery() int64 { return max(min(m.cfg.ExpirationMillis/10, 600_000), 1) }
+
+// sweep forgets ids that nobody has used for the expiration time. One that is
+// undecided, pending, heuristic or seen open stays, and so does one with a
+// cluster that could not be asked since this coordinator began: a transaction
+// may be open there that only this record can end.
+func (s *step) sweep() {
+	s.out.Changes = append(s.out.Changes, setSweep{at: s.now.Mono + s.m.sweepEvery()})
+	var ids []string
+	for id, e := range s.m.entries {
+		if s.m.expired(e, s.now) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		s.out.Changes = append(s.out.Changes, Persist{Record: txnlog.Record{GlobalTransactionalID: id}, Lazy: true})
+	}
+}
+
+func (m *Machine) expired(e *entry, now Time) bool {
+	v := e.value
+	if v == nil || e.volatile != nil || busy(v) || heuristic(v) || len(v.Leftovers) > 0 {
+		return false
+	}
+	// A record stamped in the future (by a clock that was wrong once) counts
+	// as stamped at the start, or it would live until the clock gets there.
+	wall := m.started.Wall + now.Mono - m.started.Mono
+	updated := v.UpdatedMillis
+	if updated > wall {
+		updated = m.started.Wall
+	}
+	if wall-updated < m.cfg.ExpirationMillis {
+		return false
+	}
+	for _, id := range v.ClusterIDs {
+		if _, ok := m.scanned[id]; !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,106 @@
+package gtc
+
+import (
+	"slices"
+
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// step collects the output of one Step.
+type step struct {
+	m   *Machine
+	now Time
+	out Output
+}
+
+// work is one id's state while a Step thinks about it: copies, so that the
+// machine itself stays as it is until Apply.
+type work struct {
+	s        *step
+	id       string
+	value    *txnlog.GlobalTransaction // nil when the id is unknown
+	volatile *volatile
+}
+
+func (s *step) load(id string) *work {
+	w := &work{s: s, id: id}
+	e := s.m.entries[id]
+	if e == nil {
+		w.volatile = &volatile{}
+		return w
+	}
+	if e.value != nil {
+		w.value = e.value.Clone()
+	}
+	w.volatile = e.volatile.clone()
+	return w
+}
+
+// store hands the volatile state over. Every handler ends with it.
+func (w *work) store() {
+	v := w.volatile
+	if v.idle() {
+		v = nil
+	}
+	w.s.out.Changes = append(w.s.out.Changes, setVolatile{id: w.id, volatile: v})
+}
+
+// persist logs the value as it is now. The machine gets a copy of its own,
+// because the handler may go on with this one.
+func (w *work) persist(lazy bool) {
+	w.value.UpdatedMillis = w.s.now.Wall
+	w.s.out.Changes = append(w.s.out.Changes, Persist{
+		Record: txnlog.Record{GlobalTransactionalID: w.id, Value: w.value.Clone()},
+		Lazy:   lazy,
+	})
+}
+
+func (s *step) effect(e Effect) { s.out.Effects = append(s.out.Effects, e) }
+
+func (s *step) reply(r RequestID, resp Response) { s.effect(Reply{Request: r, Response: resp}) }
+
+func (s *step) refuse(r RequestID, code Code, message string) {
+	s.reply(r, Response{Code: code, Message: message, GlobalEpoch: -1, Sequence: -1})
+}
+
+func (w *work) busy() bool { return w.value != nil && busy(w.value) }
+
+// elapsed does what is due for one id.
+func (w *work) elapsed() {
+	if e := w.volatile.ending; e != nil && !e.onePhase && e.votesBy <= w.s.now.Mono {
+		w.decideAbort(e.refs, nil, "votes could not be taken in time")
+	}
+	w.abortOverdue()
+	w.retryDue()
+	w.answerOverdue()
+}
+
+// wait adds a request that is answered when the transaction under way is
+// complete, or after timeoutMillis.
+func (w *work) wait(r RequestID, timeoutMillis int32) {
+	if len(w.volatile.waiters) >= w.s.m.cfg.MaxWaiters {
+		w.s.refuse(r, CodeConcurrentTransactions, "too many requests wait for this transaction; ask again")
+		return
+	}
+	w.volatile.waiters = append(w.volatile.waiters,
+		waiter{request: r, deadline: w.s.now.Mono + max(int64(timeoutMillis), 0)})
+}
+
+// answerOverdue answers the waiters whose deadline has come with what is known.
+func (w *work) answerOverdue() {
+	w.volatile.waiters = slices.DeleteFunc(w.volatile.waiters, func(x waiter) bool {
+		if x.deadline > w.s.now.Mono {
+			return false
+		}
+		w.s.reply(x.request, w.answer())
+		return true
+	})
+}
+
+// answerAll answers every waiter now.
+func (w *work) answerAll(resp Response) {
+	for _, x := range w.volatile.waiters {
+		w.s.reply(x.request, resp)
+	}
+	w.volatile.waiters = nil
+}
