@@ -57,7 +57,8 @@ type Participant struct {
 	ProducerEpoch int16
 	// EndTxnVersion is the version of EndTxn to end it with, chosen by the
 	// cluster's finalized transaction.version when it was voted on: retrying
-	// with another version gives other answers (design, section 5).
+	// with another version gives other answers. 0 when it was not voted on;
+	// the driver then chooses and says what it chose.
 	EndTxnVersion int16
 	State         ParticipantState
 	// NextProducerID and NextProducerEpoch are what the client goes on with
@@ -74,6 +75,10 @@ type Participant struct {
 	// Detail says in words what was seen, for operators; empty when all is
 	// well.
 	Detail string
+	// UnknownTags are the tagged fields that a newer writer gave this
+	// participant, as they stand in the record, kept on rewrite. They are a
+	// string so that a Participant stays comparable.
+	UnknownTags string
 }
 
 // GlobalTransaction is the value of a record: all that is remembered of one
@@ -83,7 +88,8 @@ type GlobalTransaction struct {
 	// GlobalEpoch is the coordinator's fence for clients of the id.
 	GlobalEpoch int32
 	// Sequence is the number of the last decided transaction, 0 when there
-	// was none; it goes on over epochs. The next one is Sequence+1.
+	// was none; it goes on over epochs. The next one is greater, by 1 unless
+	// the lazily written end of a one-phase commit was lost.
 	Sequence int64
 	// TimeoutMillis bounds an undecided transaction.
 	TimeoutMillis int32

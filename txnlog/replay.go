@@ -1,0 +1,175 @@
+package txnlog
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// ProducerEpochSealed is the epoch that ends a producer id for good: no batch
+// with an epoch above it exists, and the broker refuses every one below it.
+const ProducerEpochSealed int16 = math.MaxInt16
+
+// RawRecord is one record as it lies in a partition, with the producer id and
+// epoch of its batch. A nil Value is a tombstone.
+type RawRecord struct {
+	Offset        int64
+	ProducerID    int64
+	ProducerEpoch int16
+	Key           []byte
+	Value         []byte
+}
+
+// ForeignRecordError is a record that was written after a claim by somebody
+// other than the claim's owner. It does not count.
+type ForeignRecordError struct {
+	Partition                 int32
+	Offset                    int64
+	ProducerID, OwnerID       int64
+	ProducerEpoch, OwnerEpoch int16
+	Claim                     bool // it says of itself that it is a claim
+}
+
+func (e *ForeignRecordError) Error() string {
+	what := "record"
+	if e.Claim {
+		what = "claim"
+	}
+	return fmt.Sprintf("txnlog: partition %d, offset %d: %s of producer %d epoch %d, but the partition belongs to producer %d epoch %d; find out who else writes to the topic",
+		e.Partition, e.Offset, what, e.ProducerID, e.ProducerEpoch, e.OwnerID, e.OwnerEpoch)
+}
+
+// Replay turns the raw records of one partition, fed in the order of their
+// offsets, into entries. It is pure: every store feeds it, so that all of them
+// mean the same by a log.
+//
+// Whose records count. A claim makes the producer id and epoch of its batch
+// the owner; from there on only records under that id and epoch count, every
+// other is reported and left out. The broker enforces the same between two
+// epochs of one producer id, but knows no order between two producer ids. A
+// new producer id appears after 32,767 claims or when the transactional id has
+// expired, and the owner under the old id is not fenced by a claim under the
+// new one: it could go on, be told "durable" and act on decisions that no
+// reader counts. Therefore a claim under another producer id takes effect only
+// after the owner's id is sealed, which is a claim under that id with the
+// epoch 32,767. Until then the owner's records count; from then on the broker
+// refuses them. At no offset can an acknowledged record be left out.
+//
+// While there is no owner (at the beginning, after a seal) every record
+// counts: compaction removes all claims but the last of a stretch.
+type Replay struct {
+	Partition int32
+	// Entry receives the records that count. Its error ends the replay.
+	Entry func(Entry) error
+	// Skipped is told of every record that is left out, with the reason: a
+	// *ForeignRecordError or an *UnknownTypeError.
+	Skipped func(error)
+
+	owned      bool
+	ownerID    int64
+	ownerEpoch int16
+	// unreadable holds, for each id, the last record if its version is
+	// unknown. A later readable record of the id supersedes it.
+	unreadable map[string]*UnknownVersionError
+}
+
+// Owner returns the producer id and epoch of the claim in effect.
+func (r *Replay) Owner() (producerID int64, producerEpoch int16, ok bool) {
+	return r.ownerID, r.ownerEpoch, r.owned
+}
+
+// Feed takes the next record. An error ends the replay.
+func (r *Replay) Feed(rec RawRecord) error {
+	key, err := DecodeKey(rec.Key)
+	isClaim := err == nil && key.Type == TypeClaim
+	if isClaim && rec.Value != nil && r.claim(rec) {
+		return nil
+	}
+	switch {
+	case r.owned && (rec.ProducerID != r.ownerID || rec.ProducerEpoch != r.ownerEpoch):
+		r.Skipped(r.foreign(rec, isClaim))
+		return nil
+	case isClaim: // a tombstone of a claim gives the partition to nobody
+		return nil
+	case err != nil:
+		return r.badKey(rec, err)
+	}
+	return r.globalTransaction(rec, key.GlobalTransactionalID)
+}
+
+// claim applies the rule above and tells whether the claim takes effect. Its
+// value is not needed for that: a claim of a newer version than ours fences
+// all the same.
+func (r *Replay) claim(rec RawRecord) bool {
+	if r.owned && (rec.ProducerID != r.ownerID || rec.ProducerEpoch < r.ownerEpoch) {
+		return false
+	}
+	r.owned = rec.ProducerEpoch != ProducerEpochSealed
+	r.ownerID, r.ownerEpoch = rec.ProducerID, rec.ProducerEpoch
+	return true
+}
+
+func (r *Replay) foreign(rec RawRecord, claim bool) error {
+	return &ForeignRecordError{
+		Partition: r.Partition, Offset: rec.Offset,
+		ProducerID: rec.ProducerID, ProducerEpoch: rec.ProducerEpoch,
+		OwnerID: r.ownerID, OwnerEpoch: r.ownerEpoch,
+		Claim: claim,
+	}
+}
+
+func (r *Replay) badKey(rec RawRecord, err error) error {
+	if unknown, ok := errors.AsType[*UnknownTypeError](err); ok {
+		unknown.Partition, unknown.Offset = r.Partition, rec.Offset
+		r.Skipped(unknown)
+		return nil
+	}
+	return r.at(rec, err)
+}
+
+func (r *Replay) globalTransaction(rec RawRecord, id string) error {
+	entry := Entry{Record: Record{GlobalTransactionalID: id}, Offset: rec.Offset}
+	if rec.Value != nil {
+		value, err := DecodeValue(rec.Value)
+		if unknown, ok := errors.AsType[*UnknownVersionError](err); ok {
+			unknown.GlobalTransactionalID, unknown.Partition, unknown.Offset = id, r.Partition, rec.Offset
+			if r.unreadable == nil {
+				r.unreadable = make(map[string]*UnknownVersionError)
+			}
+			r.unreadable[id] = unknown
+			return nil
+		}
+		if err != nil {
+			return r.at(rec, err)
+		}
+		entry.Value = value
+	}
+	delete(r.unreadable, id)
+	return r.Entry(entry)
+}
+
+// at puts the place into an error of the codec.
+func (r *Replay) at(rec RawRecord, err error) error {
+	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
+		corrupt.Partition, corrupt.Offset = r.Partition, rec.Offset
+	}
+	return err
+}
+
+// Finish ends the replay. When the last record of an id could not be read, it
+// refuses the partition with the *UnknownVersionError of the lowest offset.
+func (r *Replay) Finish() error {
+	if len(r.unreadable) == 0 {
+		return nil
+	}
+	var all []*UnknownVersionError
+	for _, err := range r.unreadable {
+		all = append(all, err)
+	}
+	first := slices.MinFunc(all, func(a, b *UnknownVersionError) int { return int(a.Offset - b.Offset) })
+	if len(all) == 1 {
+		return first
+	}
+	return fmt.Errorf("%w (and %d more ids like it in the partition)", first, len(all)-1)
+}
