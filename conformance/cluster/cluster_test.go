@@ -1,0 +1,130 @@
+//go:build kafka
+
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance/cluster"
+)
+
+// TestProfiles holds each profile to what its comment says of it.
+func TestProfiles(t *testing.T) {
+	tests := []struct {
+		name               string
+		profile            cluster.Profile
+		transactionVersion int16 // finalized; 0 is absent
+		initProducerID     int16 // highest version
+		noTimeout          error // answer to InitProducerId v5 without timeout
+	}{
+		{"profile-44", cluster.V44, 2, 5, nil},
+		{"profile-44-2pc", cluster.V44TwoPC, 2, 6, kerr.InvalidTransactionTimeout},
+		{"profile-44-tv1", cluster.V44TV1, 1, 5, nil},
+		{"profile-44-plain", cluster.V44Plain, 2, 5, kerr.InvalidTransactionTimeout},
+		{"profile-40", cluster.V400, 2, 5, nil},
+		{"profile-391", cluster.V391, 0, 5, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c := up(t, test.name, test.profile)
+			cl := client(t, c)
+			if got := clusterID(t, cl); got != c.ID {
+				t.Errorf("the brokers report cluster id %q, scripts/kafka %q", got, c.ID)
+			}
+			versions := apiVersions(t, cl)
+			if got := finalized(versions, "transaction.version"); got != test.transactionVersion {
+				t.Errorf("finalized transaction.version = %d, want %d", got, test.transactionVersion)
+			}
+			if got := maxVersion(versions, kmsg.InitProducerID); got != test.initProducerID {
+				t.Errorf("highest InitProducerId = v%d, want v%d", got, test.initProducerID)
+			}
+			if got := initWithoutTimeout(t, cl); !errors.Is(got, test.noTimeout) {
+				t.Errorf("InitProducerId without timeout: %v, want %v", got, test.noTimeout)
+			}
+		})
+	}
+}
+
+func TestAClusterKeepsItsDataThroughKillAndStart(t *testing.T) {
+	c := up(t, "profile-killed", cluster.V44)
+	cl := client(t, c)
+	createTopic(t, cl, "kept")
+	if err := c.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if answers(t, cl, time.Second) {
+		t.Fatal("a killed cluster answers")
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	topics, err := kadm.NewClient(client(t, c)).ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !topics.Has("kept") {
+		t.Fatalf("topics after the restart: %v, want %q among them", topics.Names(), "kept")
+	}
+}
+
+func TestAPausedClusterDoesNotAnswerUntilItIsResumed(t *testing.T) {
+	c := up(t, "profile-paused", cluster.V44)
+	cl := client(t, c)
+	if !answers(t, cl, 30*time.Second) {
+		t.Fatal("the cluster does not answer before the pause")
+	}
+	if err := c.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if answers(t, cl, time.Second) {
+		t.Fatal("a paused cluster answers")
+	}
+	if err := c.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !answers(t, cl, 30*time.Second) {
+		t.Fatal("the cluster does not answer after the pause")
+	}
+}
+
+func TestANameWithAnotherProfileIsRefused(t *testing.T) {
+	up(t, "profile-taken", cluster.V44)
+	if _, err := cluster.Ensure(t.Context(), "profile-taken", cluster.V44Plain); err == nil {
+		t.Fatal("the name of a running cluster was given to another profile")
+	}
+}
+
+// up takes the cluster down again afterwards: nobody else uses these names, and
+// nine clusters at once would not fit into a small machine.
+func up(t *testing.T, name string, p cluster.Profile) *cluster.Cluster {
+	t.Helper()
+	c := cluster.Up(t, name, p)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := c.Down(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func client(t *testing.T, c *cluster.Cluster) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Bootstrap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
+
