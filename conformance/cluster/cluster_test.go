@@ -128,3 +128,70 @@ func client(t *testing.T, c *cluster.Cluster) *kgo.Client {
 	return cl
 }
 
+// answers reports whether the cluster answers a request within the time.
+func answers(t *testing.T, cl *kgo.Client, within time.Duration) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	return cl.Ping(ctx) == nil
+}
+
+func clusterID(t *testing.T, cl *kgo.Client) string {
+	t.Helper()
+	metadata, err := kadm.NewClient(cl).BrokerMetadata(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return metadata.Cluster
+}
+
+func createTopic(t *testing.T, cl *kgo.Client, topic string) {
+	t.Helper()
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func apiVersions(t *testing.T, cl *kgo.Client) *kmsg.ApiVersionsResponse {
+	t.Helper()
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "kafka-gtc", "1"
+	resp, err := req.RequestWith(t.Context(), cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+func finalized(versions *kmsg.ApiVersionsResponse, feature string) int16 {
+	for _, f := range versions.FinalizedFeatures {
+		if f.Name == feature {
+			return f.MaxVersionLevel
+		}
+	}
+	return 0
+}
+
+func maxVersion(versions *kmsg.ApiVersionsResponse, key kmsg.Key) int16 {
+	for _, k := range versions.ApiKeys {
+		if k.ApiKey == key.Int16() {
+			return k.MaxVersion
+		}
+	}
+	return -1
+}
+
+func initWithoutTimeout(t *testing.T, cl *kgo.Client) error {
+	t.Helper()
+	id := t.Name()
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID, req.TransactionTimeoutMillis = &id, math.MaxInt32
+	req.ProducerID, req.ProducerEpoch = -1, -1
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
+}
