@@ -76,7 +76,7 @@ func (w *work) repeatOfDecided(r EndRequest) bool {
 			w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise again")
 			return true
 		}
-		w.s.reply(r.Request, Response{Outcome: OutcomeAborted, Message: v.Reason, Participants: aborted(r.Participants)})
+		w.s.reply(r.Request, Response{Outcome: OutcomeAborted, Message: v.Reason, Participants: participantsOf(r.Participants)})
 		return true
 	case r.GlobalEpoch == v.GlobalEpoch && decided(v) && r.Sequence == v.Sequence:
 		w.s.refuse(r.Request, CodeInvalidRequest, fmt.Sprintf(
@@ -84,16 +84,6 @@ func (w *work) repeatOfDecided(r EndRequest) bool {
 		return true
 	}
 	return false
-}
-
-// aborted lists participants of a session that is over; their producers must
-// be initialised again.
-func aborted(refs []ParticipantRef) []txnlog.Participant {
-	ps := participantsOf(refs)
-	for i := range ps {
-		ps[i].State = txnlog.ParticipantComplete
-	}
-	return ps
 }
 
 func (w *work) closedForEnd(r EndRequest) (Code, string) {

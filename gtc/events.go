@@ -257,8 +257,9 @@ type EndTxn struct {
 	OnePhase bool
 }
 
-// Reply answers a request.
+// Reply answers a request about ID.
 type Reply struct {
+	ID       string
 	Request  RequestID
 	Response Response
 }
@@ -335,8 +336,10 @@ type Persist struct {
 
 func (Persist) change() {}
 
-// Output is what Step decided: first the changes, then, once every record
-// among them and before them is durable, the effects.
+// Output is what Step decided: first the changes, then the effects. An effect
+// may leave once every record of its id that is not lazy, in this output and
+// before it, is durable. Records of other ids need not be waited for: an
+// effect says nothing about them.
 type Output struct {
 	Changes []Change
 	Effects []Effect

@@ -163,7 +163,11 @@ func (w *work) participantEnded(ref ParticipantRef, a EndAnswer, uncertain bool)
 			// The abort came too late for the only participant, and nobody
 			// has been told: the record follows it (R5).
 			p.State = txnlog.ParticipantComplete
-			v.State, v.Reason = txnlog.StatePrepareCommit, ""
+			v.State, v.Reason = txnlog.StateCompleteCommit, ""
+			goOn(p, a, uncertain)
+			w.persist(false) // the log says abort until then
+			w.answerAll(w.answer())
+			return
 		default:
 			p.State, p.Detail = txnlog.ParticipantHeuristicCommit, a.Detail
 		}
@@ -202,10 +206,11 @@ func (w *work) settleIfEnded() bool {
 	if slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool { return p.State == txnlog.ParticipantPending }) {
 		return false
 	}
-	v.State = txnlog.StateCompleteAbort
-	if committed(w.value) {
-		v.State = txnlog.StateCompleteCommit
+	state := txnlog.StateCompleteAbort
+	if committed(v) {
+		state = txnlog.StateCompleteCommit
 	}
+	v.State = state
 	w.complete()
 	return true
 }
@@ -259,8 +264,11 @@ func (w *work) answer() Response {
 func (w *work) pendingMessage() string {
 	v := w.value
 	verb := "aborted"
-	if committed(v) {
+	switch {
+	case committed(v):
 		verb = "committed"
+	case len(v.Participants) == 1:
+		verb = "abort asked"
 	}
 	var waiting []string
 	for _, p := range v.Participants {

@@ -10,6 +10,7 @@ import (
 type step struct {
 	m   *Machine
 	now Time
+	id  string // that is being worked on
 	out Output
 }
 
@@ -23,6 +24,7 @@ type work struct {
 }
 
 func (s *step) load(id string) *work {
+	s.id = id
 	w := &work{s: s, id: id}
 	e := s.m.entries[id]
 	if e == nil {
@@ -57,7 +59,7 @@ func (w *work) persist(lazy bool) {
 
 func (s *step) effect(e Effect) { s.out.Effects = append(s.out.Effects, e) }
 
-func (s *step) reply(r RequestID, resp Response) { s.effect(Reply{Request: r, Response: resp}) }
+func (s *step) reply(r RequestID, resp Response) { s.effect(Reply{ID: s.id, Request: r, Response: resp}) }
 
 func (s *step) refuse(r RequestID, code Code, message string) {
 	s.reply(r, Response{Code: code, Message: message, GlobalEpoch: -1, Sequence: -1})

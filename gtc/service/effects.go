@@ -1,0 +1,111 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+)
+
+// The named points at which Options.Fault is called: before and after each
+// append and each outgoing request.
+var faultPoints = []string{
+	"append/before", "append/after",
+	"check/before", "check/after",
+	"vote/before", "vote/after",
+	"end-txn/before", "end-txn/after",
+	"reply/before", "reply/after",
+	"scan/before", "scan/after",
+}
+
+// FaultPoints lists the named points.
+func FaultPoints() []string { return append([]string(nil), faultPoints...) }
+
+func effectID(e gtc.Effect) string {
+	switch e := e.(type) {
+	case gtc.CheckParticipants:
+		return e.ID
+	case gtc.TakeVotes:
+		return e.ID
+	case gtc.EndTxn:
+		return e.ID
+	case gtc.Reply:
+		return e.ID
+	}
+	return ""
+}
+
+// effect returns what carries the effect out. It runs in the shard and returns
+// at once; what takes time gets a goroutine and comes back as an event.
+func (sh *shard) effect(e gtc.Effect) func() {
+	t := sh.term
+	switch e := e.(type) {
+	case gtc.Reply:
+		return func() {
+			sh.s.o.Fault("reply/before")
+			delete(t.requests, e.Request)
+			sh.s.calls.answer(e.Request, answer{response: e.Response})
+			sh.s.o.Fault("reply/after")
+		}
+	case gtc.CheckParticipants:
+		return func() {
+			sh.async(t, "check", func(ctx context.Context) gtc.Event {
+				return gtc.ParticipantsChecked{
+					ID: e.ID, Attempt: e.Attempt, Results: sh.s.o.Participants.Check(ctx, e.ID, e.ClusterIDs),
+				}
+			})
+		}
+	case gtc.TakeVotes:
+		return func() { sh.async(t, "vote", func(ctx context.Context) gtc.Event { return sh.takeVotes(ctx, e) }) }
+	case gtc.EndTxn:
+		return func() { sh.async(t, "end-txn", func(ctx context.Context) gtc.Event { return sh.endTxn(ctx, e) }) }
+	}
+	return func() {}
+}
+
+// async runs one outgoing request and feeds its result to the term that asked.
+// When the term has ended meanwhile the result is dropped, and with its context
+// so is the request, if it has not left yet: a fenced coordinator acts on
+// nothing more.
+func (sh *shard) async(t *term, point string, do func(context.Context) gtc.Event) {
+	sh.s.spawn(func() {
+		if t.ctx.Err() != nil {
+			return
+		}
+		sh.s.o.Fault(point + "/before")
+		ev := do(t.ctx)
+		sh.s.o.Fault(point + "/after")
+		if ev == nil {
+			return
+		}
+		sh.inbox.put(task{run: func(now *term) {
+			if now == t {
+				sh.step(ev)
+			}
+		}})
+	})
+}
+
+func (sh *shard) takeVotes(ctx context.Context, e gtc.TakeVotes) gtc.Event {
+	left := e.DeadlineMono - sh.s.o.Clock.Now().Mono
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(left, 0))*time.Millisecond)
+	defer cancel()
+	return gtc.VotesTaken{
+		ID: e.ID, GlobalEpoch: e.GlobalEpoch, Sequence: e.Sequence,
+		Votes: sh.s.o.Participants.Vote(ctx, e.ID, e.Participants),
+	}
+}
+
+func (sh *shard) endTxn(ctx context.Context, e gtc.EndTxn) gtc.Event {
+	release, err := sh.s.limits.acquire(ctx, e.Participant.ClusterID)
+	if err != nil {
+		return nil // the term has ended
+	}
+	defer release()
+	p := e.Participant
+	return gtc.EndAnswered{
+		ID: e.ID, Sequence: e.Sequence,
+		Participant: gtc.ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch},
+		Answer:      sh.s.o.Participants.End(ctx, e.ID, p, e.Commit, e.OnePhase),
+	}
+}

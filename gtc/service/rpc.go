@@ -1,0 +1,347 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// Handle answers one of the coordinator's RPCs. It returns when the answer is
+// known or ctx, the life of the connection, ends; then the response is nil.
+func (s *Service) Handle(ctx context.Context, _ string, req kmsg.Request) kmsg.Response {
+	switch req := req.(type) {
+	case *wire.InitGlobalTxnRequest:
+		return s.initGlobalTxn(ctx, req)
+	case *wire.EndGlobalTxnRequest:
+		return s.endGlobalTxn(ctx, req)
+	case *wire.DescribeGlobalTransactionsRequest:
+		return s.describe(ctx, req)
+	case *wire.ListGlobalTransactionsRequest:
+		return s.list(ctx, req)
+	case *wire.ResolveGlobalTransactionRequest:
+		return s.resolve(ctx, req)
+	}
+	return nil
+}
+
+// FindCoordinator names the node that coordinates an id.
+func (s *Service) FindCoordinator(string) (nodeID int32, host string, port int32, err error) {
+	return s.o.NodeID, s.o.Host, s.o.Port, nil
+}
+
+// do hands an event to the owner of the id and waits for the core's response.
+func (s *Service) do(ctx context.Context, id string, event func(gtc.RequestID) gtc.Event) (gtc.Response, error) {
+	sh, err := s.shardFor(id)
+	if err != nil {
+		return gtc.Response{}, err
+	}
+	if !sh.active.Load() {
+		return gtc.Response{}, sh.whyInactive()
+	}
+	request := gtc.RequestID(s.requests.Add(1))
+	reply := s.calls.add(request)
+	defer s.calls.drop(request)
+	sh.inbox.put(task{
+		run: func(t *term) {
+			t.requests[request] = struct{}{}
+			sh.step(event(request))
+		},
+		gone: func() { s.calls.answer(request, answer{err: errLoading}) },
+	})
+	select {
+	case a := <-reply:
+		return a.response, a.err
+	case <-sh.ctx.Done():
+		return gtc.Response{}, errNotCoordinator
+	case <-ctx.Done():
+		return gtc.Response{}, ctx.Err()
+	}
+}
+
+// whyInactive tells a partition that is being read from one that cannot be.
+func (sh *shard) whyInactive() error {
+	if why := sh.refused.Load(); why != nil {
+		if bad := new(txnlog.CorruptError); errors.As(*why, &bad) {
+			return fmt.Errorf("%w: %w", errUnreadable, *why)
+		}
+		if unknown := new(txnlog.UnknownVersionError); errors.As(*why, &unknown) {
+			return fmt.Errorf("%w: %w", errUnreadable, *why)
+		}
+	}
+	return errLoading
+}
+
+// errorCode maps what kept a request from the core.
+func errorCode(err error) (int16, *string) {
+	code := kerr.CoordinatorNotAvailable.Code
+	switch {
+	case errors.Is(err, errNotCoordinator):
+		code = kerr.NotCoordinator.Code
+	case errors.Is(err, errLoading):
+		code = kerr.CoordinatorLoadInProgress.Code
+	case errors.Is(err, errUnreadable):
+		code = wire.CorruptGlobalTransactionLog.Code
+	}
+	return code, kmsg.StringPtr(err.Error())
+}
+
+// codes maps the core's results to the protocol's; KIP.md has the table.
+var codes = map[gtc.Code]int16{
+	gtc.CodeNone:                    0,
+	gtc.CodeConcurrentTransactions:  kerr.ConcurrentTransactions.Code,
+	gtc.CodeFenced:                  kerr.ProducerFenced.Code,
+	gtc.CodeInvalidRequest:          kerr.InvalidRequest.Code,
+	gtc.CodeInvalidTxnState:         kerr.InvalidTxnState.Code,
+	gtc.CodeInvalidTimeout:          kerr.InvalidTransactionTimeout.Code,
+	gtc.CodeUnknownID:               kerr.TransactionalIDNotFound.Code,
+	gtc.CodeOutcomeTooOld:           wire.GlobalTransactionTooOld.Code,
+	gtc.CodeParticipantUnavailable:  wire.ParticipantNotAvailable.Code,
+	gtc.CodeUnknownParticipant:      wire.UnknownParticipant.Code,
+	gtc.CodeClusterIDMismatch:       wire.ParticipantClusterIDMismatch.Code,
+	gtc.CodeNotOptedIn:              wire.ParticipantNotEnabled.Code,
+	gtc.CodeParticipantUnauthorized: kerr.TransactionalIDAuthorizationFailed.Code,
+	gtc.CodeHeuristicOutcome:        wire.HeuristicOutcome.Code,
+}
+
+var checkCodes = map[gtc.CheckCode]int16{
+	gtc.CheckOK:                0,
+	gtc.CheckUnavailable:       wire.ParticipantNotAvailable.Code,
+	gtc.CheckUnknownCluster:    wire.UnknownParticipant.Code,
+	gtc.CheckClusterIDMismatch: wire.ParticipantClusterIDMismatch.Code,
+	gtc.CheckNotOptedIn:        wire.ParticipantNotEnabled.Code,
+	gtc.CheckUnauthorized:      kerr.TransactionalIDAuthorizationFailed.Code,
+}
+
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (s *Service) initGlobalTxn(ctx context.Context, req *wire.InitGlobalTxnRequest) kmsg.Response {
+	resp := req.ResponseKind().(*wire.InitGlobalTxnResponse)
+	r, err := s.do(ctx, req.GlobalTransactionalID, func(id gtc.RequestID) gtc.Event {
+		return gtc.InitRequest{
+			Request: id, ID: req.GlobalTransactionalID, TimeoutMillis: req.TimeoutMillis,
+			ClusterIDs: req.ClusterIDs, InstanceID: req.InstanceID,
+		}
+	})
+	if err != nil {
+		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
+		return resp
+	}
+	resp.ErrorCode, resp.ErrorMessage = codes[r.Code], text(r.Message)
+	resp.GlobalEpoch, resp.Sequence = r.GlobalEpoch, r.Sequence
+	for _, c := range r.Checks {
+		resp.ClusterErrors = append(resp.ClusterErrors, wire.InitGlobalTxnResponseClusterError{
+			ClusterID: c.ClusterID, ErrorCode: checkCodes[c.Code], ErrorMessage: text(c.Detail),
+		})
+	}
+	return resp
+}
+
+func (s *Service) endGlobalTxn(ctx context.Context, req *wire.EndGlobalTxnRequest) kmsg.Response {
+	resp := req.ResponseKind().(*wire.EndGlobalTxnResponse)
+	refs := make([]gtc.ParticipantRef, len(req.Participants))
+	for i, p := range req.Participants {
+		refs[i] = gtc.ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch}
+	}
+	r, err := s.do(ctx, req.GlobalTransactionalID, func(id gtc.RequestID) gtc.Event {
+		return gtc.EndRequest{
+			Request: id, ID: req.GlobalTransactionalID, GlobalEpoch: req.GlobalEpoch, Sequence: req.Sequence,
+			Commit: req.Committed, Participants: refs, TimeoutMillis: req.TimeoutMillis,
+		}
+	})
+	if err != nil {
+		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
+		return resp
+	}
+	resp.ErrorCode, resp.ErrorMessage = codes[r.Code], text(r.Message)
+	resp.Outcome = int8(r.Outcome)
+	for _, p := range r.Participants {
+		resp.Participants = append(resp.Participants, wire.EndGlobalTxnResponseParticipant{
+			ClusterID: p.ClusterID, State: int8(p.State),
+			ProducerID: p.NextProducerID, ProducerEpoch: p.NextProducerEpoch, Message: text(p.Detail),
+		})
+	}
+	return resp
+}
+
+func (s *Service) resolve(ctx context.Context, req *wire.ResolveGlobalTransactionRequest) kmsg.Response {
+	resp := req.ResponseKind().(*wire.ResolveGlobalTransactionResponse)
+	r, err := s.do(ctx, req.GlobalTransactionalID, func(id gtc.RequestID) gtc.Event {
+		return gtc.ResolveRequest{Request: id, ID: req.GlobalTransactionalID, Action: gtc.ResolveAction(req.Action)}
+	})
+	if err != nil {
+		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
+		return resp
+	}
+	resp.ErrorCode, resp.ErrorMessage = codes[r.Code], text(r.Message)
+	if r.Code == gtc.CodeNone || r.Code == gtc.CodeInvalidTxnState {
+		resp.State = string(gtc.NameOf(r.State))
+		s.o.Logger.Warn().Str("global.transactional.id", req.GlobalTransactionalID).Int8("action", req.Action).
+			Bool("done", r.Code == gtc.CodeNone).Msg("an operator resolved a global transaction")
+	}
+	return resp
+}
+
+// query runs f on a shard's machine and waits until what f saw is durable.
+func (s *Service) query(ctx context.Context, sh *shard, f func(*gtc.Machine, gtc.Time)) error {
+	if !sh.active.Load() {
+		return sh.whyInactive()
+	}
+	done := make(chan error, 1)
+	sh.inbox.put(task{
+		run: func(t *term) {
+			f(t.machine, s.o.Clock.Now())
+			sh.whenDurable(func() { done <- nil })
+		},
+		gone: func() { done <- errLoading },
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-sh.ctx.Done():
+		return errNotCoordinator
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Service) describe(ctx context.Context, req *wire.DescribeGlobalTransactionsRequest) kmsg.Response {
+	resp := req.ResponseKind().(*wire.DescribeGlobalTransactionsResponse)
+	for _, id := range req.GlobalTransactionalIDs {
+		one := wire.NewDescribeGlobalTransactionsResponseGlobalTransaction()
+		one.GlobalTransactionalID = id
+		sh, err := s.shardFor(id)
+		if err == nil {
+			err = s.query(ctx, sh, func(m *gtc.Machine, now gtc.Time) {
+				d, ok := m.Describe(now, id)
+				if !ok {
+					one.ErrorCode = kerr.TransactionalIDNotFound.Code
+					return
+				}
+				fillDescription(&one, d)
+			})
+		}
+		if err != nil {
+			one = wire.NewDescribeGlobalTransactionsResponseGlobalTransaction()
+			one.GlobalTransactionalID = id
+			one.ErrorCode, one.ErrorMessage = errorCode(err)
+		}
+		resp.GlobalTransactions = append(resp.GlobalTransactions, one)
+	}
+	return resp
+}
+
+func fillDescription(one *wire.DescribeGlobalTransactionsResponseGlobalTransaction, d gtc.Description) {
+	v := d.Value
+	one.State = string(d.State)
+	one.GlobalEpoch, one.Sequence, one.TimeoutMillis = v.GlobalEpoch, v.Sequence, v.TimeoutMillis
+	one.SessionEnded, one.ClusterIDs = v.SessionEnded, v.ClusterIDs
+	one.DecisionTimestampMillis, one.UpdateTimestampMillis = v.DecidedMillis, v.UpdatedMillis
+	one.Reason = text(v.Reason)
+	for _, p := range d.Participants {
+		detail := p.Detail
+		if p.Leftover {
+			detail = "left over from a session that is over; " + detail
+		}
+		one.Participants = append(one.Participants, wire.DescribeGlobalTransactionsResponseGlobalTransactionParticipant{
+			ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch,
+			State: int8(p.State), OpenSinceMillis: p.AgeMillis, Message: text(detail),
+		})
+	}
+}
+
+// list answers for the ids of this node; like ListTransactions it must be sent
+// to every coordinator to see all.
+func (s *Service) list(ctx context.Context, req *wire.ListGlobalTransactionsRequest) kmsg.Response {
+	resp := req.ResponseKind().(*wire.ListGlobalTransactionsResponse)
+	match, err := newFilter(req)
+	if err != nil {
+		resp.ErrorCode, resp.ErrorMessage = kerr.InvalidRegularExpression.Code, kmsg.StringPtr(err.Error())
+		return resp
+	}
+	resp.UnknownStateFilters = match.unknown
+	shards := s.owned()
+	slices.SortFunc(shards, func(a, b *shard) int { return int(a.partition - b.partition) })
+	for _, sh := range shards {
+		var found []wire.ListGlobalTransactionsResponseGlobalTransaction
+		err := s.query(ctx, sh, func(m *gtc.Machine, now gtc.Time) {
+			for _, d := range m.List(now) {
+				if match.accepts(d) {
+					found = append(found, listed(d))
+				}
+			}
+		})
+		if err != nil {
+			// A list with a hole in it would read as "nothing is pending".
+			resp.ErrorCode, resp.ErrorMessage = errorCode(err)
+			resp.GlobalTransactions = nil
+			return resp
+		}
+		resp.GlobalTransactions = append(resp.GlobalTransactions, found...)
+	}
+	return resp
+}
+
+func listed(d gtc.Description) wire.ListGlobalTransactionsResponseGlobalTransaction {
+	one := wire.NewListGlobalTransactionsResponseGlobalTransaction()
+	one.GlobalTransactionalID, one.State = d.ID, string(d.State)
+	one.GlobalEpoch, one.Sequence = d.Value.GlobalEpoch, d.Value.Sequence
+	one.AgeMillis, one.Heuristic = d.AgeMillis, d.Heuristic
+	for _, p := range d.Participants {
+		if p.State == txnlog.ParticipantPending && d.State != gtc.NameOngoing {
+			one.PendingClusterIDs = append(one.PendingClusterIDs, p.ClusterID)
+		}
+	}
+	return one
+}
+
+type filter struct {
+	states    []string
+	unknown   []string
+	pattern   *regexp.Regexp
+	older     int64
+	heuristic bool
+}
+
+func newFilter(req *wire.ListGlobalTransactionsRequest) (filter, error) {
+	f := filter{older: req.DurationFilterMillis, heuristic: req.HeuristicOnly}
+	names := gtc.StateNames()
+	for _, s := range req.StateFilters {
+		if slices.Contains(names, gtc.StateName(s)) {
+			f.states = append(f.states, s)
+		} else {
+			f.unknown = append(f.unknown, s)
+		}
+	}
+	if len(req.StateFilters) > 0 && f.states == nil {
+		f.states = []string{} // only unknown names: nothing matches, as in ListTransactions
+	}
+	if req.PatternFilter != nil && *req.PatternFilter != "" {
+		re, err := regexp.Compile(`^(?:` + *req.PatternFilter + `)$`)
+		if err != nil {
+			return f, fmt.Errorf("pattern filter: %w", err)
+		}
+		f.pattern = re
+	}
+	return f, nil
+}
+
+func (f filter) accepts(d gtc.Description) bool {
+	return (f.states == nil || slices.Contains(f.states, string(d.State))) &&
+		(f.pattern == nil || f.pattern.MatchString(d.ID)) &&
+		(f.older < 0 || d.AgeMillis >= f.older) &&
+		(!f.heuristic || d.Heuristic)
+}

@@ -1,0 +1,89 @@
+package service
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// scanForever runs the recovery scan. Each cluster has a goroutine of its own,
+// so one that cannot be reached delays only itself.
+func (s *Service) scanForever() {
+	var busy sync.Map // cluster id -> a scan is under way
+	for s.pause(s.o.ScanInterval) {
+		ids, err := s.o.Participants.ClusterIDs(s.ctx)
+		if err != nil {
+			s.o.Logger.Warn().Err(err).Msg("recovery scan: a participant cluster cannot be asked; its ids stay as they are")
+		}
+		for _, id := range ids {
+			if _, under := busy.LoadOrStore(id, true); under {
+				continue
+			}
+			s.spawn(func() {
+				defer busy.Delete(id)
+				s.scan(s.ctx, id)
+			})
+		}
+	}
+}
+
+// pause waits and reports false when the service ends first.
+func (s *Service) pause(d time.Duration) bool {
+	done := make(chan struct{})
+	stop := s.o.Clock.After(d, func() { close(done) })
+	defer stop()
+	select {
+	case <-done:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// scan looks at one cluster and tells every active shard what is open there of
+// the ids that it knows.
+func (s *Service) scan(ctx context.Context, clusterID string) {
+	s.o.Fault("scan/before")
+	open, err := s.o.Participants.Scan(ctx, clusterID, s.knows)
+	s.o.Fault("scan/after")
+	if ctx.Err() != nil {
+		return
+	}
+	failed := ""
+	if err != nil {
+		failed = err.Error()
+		s.o.Logger.Warn().Str("cluster", clusterID).Err(err).Msg("recovery scan incomplete; it proves nothing about what it did not see")
+	}
+	by := map[int32][]gtc.OpenTransaction{}
+	for _, t := range open {
+		p := txnlog.PartitionFor(t.ID, s.o.Log.Partitions())
+		by[p] = append(by[p], t)
+	}
+	for _, sh := range s.owned() {
+		ev := gtc.ScanCompleted{ClusterID: clusterID, Open: by[sh.partition], Failed: failed}
+		sh.inbox.put(task{run: func(*term) { sh.step(ev) }})
+	}
+}
+
+// knows asks the owner of the id's partition. An id that is still being loaded
+// counts as unknown; the next scan sees it.
+func (s *Service) knows(id string) bool {
+	sh, err := s.shardFor(id)
+	if err != nil || !sh.active.Load() {
+		return false
+	}
+	known := make(chan bool, 1)
+	sh.inbox.put(task{
+		run:  func(t *term) { known <- t.machine.Knows(id) },
+		gone: func() { known <- false },
+	})
+	select {
+	case k := <-known:
+		return k
+	case <-sh.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,275 @@
+// Package service is the IO edge of the coordinator: it claims partitions of
+// the log, loads a state machine for each, feeds it events, makes its records
+// durable, and only then carries its effects out.
+//
+//	request ──► shard inbox ──► gtc.Machine.Step ──► changes ──► Apply
+//	                 ▲                                  │
+//	                 │                                  ├─ forced ──► txnlog ──► durable
+//	   answers ──────┘                                  └─ lazy, with the next     │
+//	   of participants ◄── effects ◄───────────────────────────────────────────────┘
+//
+// A shard is loading, active or failed. A failed append proves nothing about
+// its records, so there is no retry and no roll-back here: the shard drops the
+// machine and everything under way, claims the partition again and reads it.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// Participants is what the coordinator asks of, and tells, the participant
+// clusters. Every call has its own deadline and returns by it.
+type Participants interface {
+	Check(ctx context.Context, id string, clusterIDs []string) []gtc.CheckResult
+	Vote(ctx context.Context, id string, refs []gtc.ParticipantRef) []gtc.Vote
+	End(ctx context.Context, id string, p txnlog.Participant, commit, onePhase bool) gtc.EndAnswer
+	// Scan lists the open transactions of known ids on one cluster. With an
+	// error the list is incomplete.
+	Scan(ctx context.Context, clusterID string, known func(id string) bool) ([]gtc.OpenTransaction, error)
+	// ClusterIDs lists the clusters that can be scanned now, and reports
+	// those that could not be reached to learn their id.
+	ClusterIDs(ctx context.Context) (ids []string, err error)
+}
+
+// Options configures a Service.
+type Options struct {
+	Log          txnlog.Log
+	Participants Participants
+	Config       gtc.Config
+	Clock        Clock
+	Logger       zerolog.Logger
+	// NodeID, Host and Port are where clients reach this coordinator.
+	NodeID int32
+	Host   string
+	Port   int32
+	// ScanInterval is the pause between two recovery scans of a cluster.
+	ScanInterval time.Duration
+	// LazyLinger is the longest that a lazy record waits for a forced one to
+	// ride with.
+	LazyLinger time.Duration
+	// ReloadBackoff is the pause before a partition is claimed again after
+	// its shard has failed.
+	ReloadBackoff time.Duration
+	// EndsPerCluster bounds the EndTxn under way to one cluster, so that ten
+	// thousand recovered decisions, or a cluster that accepts connections
+	// and never answers, hold nothing else up.
+	EndsPerCluster int
+	// Fault is called at every named point before and after an append or an
+	// outgoing request; the crash suite ends the process there.
+	Fault func(point string)
+}
+
+func (o *Options) setDefaults() {
+	if o.ScanInterval == 0 {
+		o.ScanInterval = 10 * time.Second
+	}
+	if o.LazyLinger == 0 {
+		o.LazyLinger = 50 * time.Millisecond
+	}
+	if o.ReloadBackoff == 0 {
+		o.ReloadBackoff = 500 * time.Millisecond
+	}
+	if o.EndsPerCluster == 0 {
+		o.EndsPerCluster = 64
+	}
+	if o.Fault == nil {
+		o.Fault = func(string) {}
+	}
+	if o.Clock == nil {
+		o.Clock = SystemClock()
+	}
+}
+
+// Service is one node's coordinator.
+type Service struct {
+	o        Options
+	ctx      context.Context
+	cancel   context.CancelFunc
+	requests atomic.Uint64
+	calls    calls
+	limits   limits
+	running  sync.WaitGroup
+
+	mu     sync.RWMutex
+	shards map[int32]*shard
+}
+
+// New returns a service that owns no partition yet.
+func New(o Options) (*Service, error) {
+	if o.Log == nil || o.Participants == nil {
+		return nil, errors.New("service: a log and participants are needed")
+	}
+	o.setDefaults()
+	s := &Service{o: o, shards: map[int32]*shard{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.limits = limits{size: o.EndsPerCluster, of: map[string]chan struct{}{}}
+	s.calls.waiting = map[gtc.RequestID]chan answer{}
+	s.spawn(s.scanForever)
+	return s, nil
+}
+
+func (s *Service) spawn(f func()) {
+	s.running.Go(f)
+}
+
+// OwnAll takes every partition: the one node of an embedded log.
+func (s *Service) OwnAll() {
+	for p := range s.o.Log.Partitions() {
+		s.Own(p)
+	}
+}
+
+// Own starts to claim and load a partition; requests for its ids are answered
+// COORDINATOR_LOAD_IN_PROGRESS until it is active.
+func (s *Service) Own(partition int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shards[partition] != nil || s.ctx.Err() != nil {
+		return
+	}
+	sh := newShard(s, partition)
+	s.shards[partition] = sh
+	s.spawn(sh.run)
+}
+
+// Disown gives a partition up; requests for its ids are answered
+// NOT_COORDINATOR. What was decided stays decided: the next owner reads it.
+func (s *Service) Disown(partition int32) {
+	s.mu.Lock()
+	sh := s.shards[partition]
+	delete(s.shards, partition)
+	s.mu.Unlock()
+	if sh != nil {
+		sh.stop()
+	}
+}
+
+// Close stops taking work, waits for appends in flight, and gives all
+// partitions up.
+func (s *Service) Close(ctx context.Context) error {
+	s.mu.Lock()
+	shards := s.shards
+	s.shards = map[int32]*shard{}
+	s.mu.Unlock()
+	s.cancel()
+	for _, sh := range shards {
+		sh.stop()
+	}
+	done := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("service: closing: %w", ctx.Err())
+	}
+}
+
+func (s *Service) shardFor(id string) (*shard, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	sh := s.shards[txnlog.PartitionFor(id, s.o.Log.Partitions())]
+	if sh == nil {
+		return nil, errNotCoordinator
+	}
+	return sh, nil
+}
+
+func (s *Service) owned() []*shard {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]*shard, 0, len(s.shards))
+	for _, sh := range s.shards {
+		all = append(all, sh)
+	}
+	return all
+}
+
+// Loaded reports how many owned partitions are active.
+func (s *Service) Loaded() (active, owned int) {
+	all := s.owned()
+	for _, sh := range all {
+		if sh.active.Load() {
+			active++
+		}
+	}
+	return active, len(all)
+}
+
+var (
+	errNotCoordinator = errors.New("service: this node does not own the partition of the id")
+	errLoading        = errors.New("service: the partition of the id is being loaded")
+	errUnreadable     = errors.New("service: the partition of the id cannot be read")
+)
+
+// limits bounds the requests under way to each cluster.
+type limits struct {
+	size int
+	mu   sync.Mutex
+	of   map[string]chan struct{}
+}
+
+func (l *limits) acquire(ctx context.Context, clusterID string) (release func(), err error) {
+	l.mu.Lock()
+	c := l.of[clusterID]
+	if c == nil {
+		c = make(chan struct{}, l.size)
+		l.of[clusterID] = c
+	}
+	l.mu.Unlock()
+	select {
+	case c <- struct{}{}:
+		return func() { <-c }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// calls are the requests that wait for a Reply.
+type calls struct {
+	mu      sync.Mutex
+	waiting map[gtc.RequestID]chan answer
+}
+
+// answer is the core's response, or the reason that there is none.
+type answer struct {
+	response gtc.Response
+	err      error
+}
+
+func (c *calls) add(id gtc.RequestID) <-chan answer {
+	ch := make(chan answer, 1)
+	c.mu.Lock()
+	c.waiting[id] = ch
+	c.mu.Unlock()
+	return ch
+}
+
+func (c *calls) drop(id gtc.RequestID) { c.take(id) }
+
+func (c *calls) take(id gtc.RequestID) chan answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := c.waiting[id]
+	delete(c.waiting, id)
+	return ch
+}
+
+func (c *calls) answer(id gtc.RequestID, a answer) {
+	if ch := c.take(id); ch != nil {
+		ch <- a
+	}
+}

@@ -1,0 +1,346 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// shard is one owned partition. Its goroutine is the only one that touches the
+// machine; everybody else puts closures into its inbox.
+type shard struct {
+	s         *Service
+	partition int32
+	inbox     inbox
+	ctx       context.Context
+	cancel    context.CancelFunc
+	active    atomic.Bool
+	refused   atomic.Pointer[error] // why the partition cannot be read
+
+	// term is the present life of the machine: from one claim to the first
+	// failure. All below belongs to it and to the shard's goroutine.
+	term *term
+}
+
+// term is what lives from a claim to the first failure.
+type term struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	machine *gtc.Machine
+	writer  txnlog.Writer
+	failed  error
+
+	lazy      []txnlog.Record
+	lingering bool
+	// forced and durable count the forced appends; last is the newest of
+	// each id that is not durable yet, held are the effects behind it.
+	forced, durable uint64
+	last            map[string]uint64
+	held            []heldEffect
+
+	timerAt   int64
+	stopTimer func()
+
+	// requests have been handed to the machine and are not answered.
+	requests map[gtc.RequestID]struct{}
+}
+
+type heldEffect struct {
+	after uint64
+	do    func()
+}
+
+func newShard(s *Service, partition int32) *shard {
+	sh := &shard{s: s, partition: partition}
+	sh.inbox.signal = make(chan struct{}, 1)
+	sh.ctx, sh.cancel = context.WithCancel(s.ctx)
+	return sh
+}
+
+func (sh *shard) stop() { sh.cancel() }
+
+// run claims, loads and serves until the shard is stopped. Every failure comes
+// back here.
+func (sh *shard) run() {
+	log := sh.s.o.Logger.With().Int32("partition", sh.partition).Logger()
+	for sh.ctx.Err() == nil {
+		err := sh.life()
+		sh.active.Store(false)
+		if sh.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			sh.refused.Store(&err)
+			log.Error().Err(err).Msg("the partition is given up for now; it will be claimed and read again")
+		}
+		sh.pause(sh.s.o.ReloadBackoff)
+	}
+}
+
+func (sh *shard) pause(d time.Duration) {
+	done := make(chan struct{})
+	stop := sh.s.o.Clock.After(d, func() { close(done) })
+	defer stop()
+	select {
+	case <-done:
+	case <-sh.ctx.Done():
+	}
+}
+
+// life is one term, from the claim to the first failure.
+func (sh *shard) life() error {
+	t := &term{machine: gtc.NewMachine(sh.s.o.Config), last: map[string]uint64{}, requests: map[gtc.RequestID]struct{}{}}
+	t.ctx, t.cancel = context.WithCancel(sh.ctx)
+	defer t.cancel()
+	began := sh.s.o.Clock.Now().Mono
+	records := 0
+	writer, err := sh.s.o.Log.Claim(t.ctx, sh.partition, func(e txnlog.Entry) error {
+		records++
+		t.machine.Apply(gtc.Persist{Record: e.Record})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.writer = writer
+	defer sh.closeWriter(writer)
+	sh.term = t
+	defer func() { sh.term = nil }()
+	now := sh.s.o.Clock.Now()
+	sh.s.o.Logger.Info().Int32("partition", sh.partition).Int("records", records).Int("ids", t.machine.Len()).
+		Int64("ms", now.Mono-began).Msg("partition loaded")
+	sh.carryOut(t.machine.Recover(now))
+	sh.refused.Store(nil)
+	sh.active.Store(true)
+	return sh.serve()
+}
+
+func (sh *shard) closeWriter(w txnlog.Writer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(sh.ctx), 5*time.Second)
+	defer cancel()
+	if err := w.Close(ctx); err != nil && !errors.Is(err, txnlog.ErrFenced) && !errors.Is(err, txnlog.ErrClosed) {
+		sh.s.o.Logger.Warn().Int32("partition", sh.partition).Err(err).Msg("closing the log")
+	}
+}
+
+func (sh *shard) serve() error {
+	t := sh.term
+	defer func() {
+		if t.stopTimer != nil {
+			t.stopTimer()
+		}
+		sh.inbox.drain()
+		// What is held or half-way may be durable or not: the clients ask
+		// again and hear what the log says.
+		for r := range t.requests {
+			sh.s.calls.answer(r, answer{err: errLoading})
+		}
+	}()
+	for {
+		select {
+		case <-sh.inbox.signal:
+		case <-t.ctx.Done():
+			return nil
+		}
+		for _, do := range sh.inbox.take() {
+			if t.failed == nil {
+				do.run(t)
+			} else {
+				do.lost()
+			}
+		}
+		if t.failed != nil {
+			return t.failed
+		}
+		sh.armTimer()
+	}
+}
+
+// step feeds the machine one event and carries out what it decides.
+func (sh *shard) step(ev gtc.Event) {
+	sh.carryOut(sh.term.machine.Step(sh.s.o.Clock.Now(), ev))
+}
+
+// carryOut applies the changes, writes the forced records, and lets each effect
+// go when the records of its id are durable.
+func (sh *shard) carryOut(out gtc.Output) {
+	t := sh.term
+	var forced []txnlog.Record
+	for _, c := range out.Changes {
+		t.machine.Apply(c)
+		p, ok := c.(gtc.Persist)
+		switch {
+		case !ok:
+		case p.Lazy && len(forced) == 0:
+			t.lazy = append(t.lazy, p.Record)
+		default:
+			forced = append(forced, p.Record)
+			if !p.Lazy {
+				t.last[p.Record.GlobalTransactionalID] = t.forced + 1
+			}
+		}
+	}
+	if forced != nil {
+		t.forced++
+		sh.append(append(t.lazy, forced...), t.forced)
+		t.lazy = nil
+	}
+	sh.linger()
+	for _, e := range out.Effects {
+		do := sh.effect(e)
+		if after := t.last[effectID(e)]; after > t.durable {
+			t.held = append(t.held, heldEffect{after: after, do: do})
+		} else {
+			do()
+		}
+	}
+}
+
+// append writes one batch; ticket 0 is a batch of lazy records that nothing
+// waits for.
+func (sh *shard) append(records []txnlog.Record, ticket uint64) {
+	t := sh.term
+	sh.s.o.Fault("append/before")
+	t.writer.Append(records, func(err error) {
+		sh.s.o.Fault("append/after")
+		sh.inbox.put(task{run: func(now *term) {
+			if now != t {
+				return
+			}
+			if err != nil {
+				t.failed = err
+				t.cancel()
+				return
+			}
+			if ticket > 0 {
+				sh.becameDurable(ticket)
+			}
+		}})
+	})
+}
+
+// becameDurable lets go what waited for the append.
+func (sh *shard) becameDurable(ticket uint64) {
+	t := sh.term
+	t.durable = ticket
+	for id, at := range t.last {
+		if at <= ticket {
+			delete(t.last, id)
+		}
+	}
+	held := t.held
+	t.held = nil
+	for _, h := range held {
+		if h.after <= ticket {
+			h.do()
+		} else {
+			t.held = append(t.held, h)
+		}
+	}
+}
+
+// linger bounds how long lazy records wait when no forced one comes by.
+func (sh *shard) linger() {
+	t := sh.term
+	if len(t.lazy) == 0 || t.lingering {
+		return
+	}
+	t.lingering = true
+	sh.s.o.Clock.After(sh.s.o.LazyLinger, func() {
+		sh.inbox.put(task{run: func(now *term) {
+			if now != t {
+				return
+			}
+			t.lingering = false
+			if len(t.lazy) > 0 {
+				records := t.lazy
+				t.lazy = nil
+				sh.append(records, 0)
+			}
+		}})
+	})
+}
+
+// armTimer asks for a Tick at the machine's next deadline.
+func (sh *shard) armTimer() {
+	t := sh.term
+	at, ok := t.machine.NextDeadline()
+	if !ok || t.stopTimer != nil && t.timerAt == at {
+		return
+	}
+	if t.stopTimer != nil {
+		t.stopTimer()
+	}
+	wait := max(at-sh.s.o.Clock.Now().Mono, 0)
+	t.timerAt = at
+	t.stopTimer = sh.s.o.Clock.After(time.Duration(wait)*time.Millisecond, func() {
+		sh.inbox.put(task{run: func(now *term) {
+			if now == t {
+				t.stopTimer = nil
+				sh.step(gtc.Tick{})
+			}
+		}})
+	})
+}
+
+// whenDurable runs f in the shard, when everything that the machine has decided
+// so far is durable: an answer must not show what a crash may take back.
+func (sh *shard) whenDurable(f func()) {
+	t := sh.term
+	if t.forced > t.durable {
+		t.held = append(t.held, heldEffect{after: t.forced, do: f})
+		return
+	}
+	f()
+}
+
+// task is a piece of work for the shard's goroutine.
+type task struct {
+	run func(*term)
+	// gone is called instead when the term ends first; nil when nobody waits.
+	gone func()
+}
+
+func (t task) lost() {
+	if t.gone != nil {
+		t.gone()
+	}
+}
+
+// inbox is an unbounded queue: its producers are bounded themselves (requests
+// by the connections, answers by the effects), and a bounded one could lock the
+// shard out of the log, whose callbacks come through here.
+type inbox struct {
+	signal chan struct{}
+	mu     sync.Mutex
+	tasks  []task
+}
+
+func (in *inbox) put(t task) {
+	in.mu.Lock()
+	in.tasks = append(in.tasks, t)
+	in.mu.Unlock()
+	select {
+	case in.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (in *inbox) take() []task {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	ts := in.tasks
+	in.tasks = nil
+	return ts
+}
+
+func (in *inbox) drain() {
+	for _, t := range in.take() {
+		t.lost()
+	}
+}
