@@ -68,7 +68,7 @@ func (w *work) resolveForget() string {
 	}
 	for i := range v.Participants {
 		if p := &v.Participants[i]; p.State.Heuristic() {
-			p.Detail = "heuristic outcome forgotten by an operator; " + p.Detail
+			p.Detail = "heuristic outcome forgotten by an operator" + because(p.Detail)
 			p.State = txnlog.ParticipantComplete
 		}
 	}

@@ -134,7 +134,7 @@ func (w *work) onePhaseEnded(a EndAnswer, uncertain bool) {
 	state, reason := txnlog.StateCompleteCommit, ""
 	switch a.Outcome {
 	case EndAborted:
-		state, reason = txnlog.StateCompleteAbort, "the participant had already aborted: "+a.Detail
+		state, reason = txnlog.StateCompleteAbort, "the participant had already aborted"+because(a.Detail)
 		p.State = txnlog.ParticipantComplete
 	case EndUnknown:
 		p.State, p.Detail = txnlog.ParticipantHeuristicUnknown, a.Detail
@@ -298,14 +298,21 @@ func heuristicMessage(v *txnlog.GlobalTransaction) string {
 	for _, p := range v.Participants {
 		switch p.State {
 		case txnlog.ParticipantHeuristicCommit:
-			seen = append(seen, p.ClusterID+" committed: "+p.Detail)
+			seen = append(seen, p.ClusterID+" committed"+because(p.Detail))
 		case txnlog.ParticipantHeuristicAbort:
-			seen = append(seen, p.ClusterID+" aborted: "+p.Detail)
+			seen = append(seen, p.ClusterID+" aborted"+because(p.Detail))
 		case txnlog.ParticipantHeuristicUnknown:
-			seen = append(seen, p.ClusterID+" ended, nobody can tell how: "+p.Detail)
+			seen = append(seen, p.ClusterID+" ended and nobody can tell how"+because(p.Detail))
 		case txnlog.ParticipantPending, txnlog.ParticipantComplete:
 		}
 	}
 	return fmt.Sprintf("heuristic outcome of transaction %d: %s was decided, but %s; an operator must look and forget it before this id goes on",
 		v.Sequence, decision, strings.Join(seen, "; "))
+}
+
+func because(detail string) string {
+	if detail == "" {
+		return ""
+	}
+	return " (" + detail + ")"
 }
