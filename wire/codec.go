@@ -17,6 +17,13 @@ import (
 // refuse a string, compact or not.
 const maxString = math.MaxInt16
 
+// maxArray and maxTags are the counts above which Kafka 4.4.0 refuses an array
+// and a section of tagged fields (MessageUtil).
+const (
+	maxArray = 1_000_000
+	maxTags  = 10_000
+)
+
 // firstArray bounds what an array length alone may allocate: the rest grows
 // with the elements that are really there. Without it a frame of one megabyte
 // that claims a million participants would allocate eighty.
@@ -27,6 +34,7 @@ var (
 	errNull     = errors.New("null, but a value is required")
 	errTooLong  = errors.New("longer than 32767 bytes")
 	errUTF8     = errors.New("not valid UTF-8")
+	errTooMany  = errors.New("more elements than Kafka takes")
 	errTagOrder = errors.New("tags are not in ascending order")
 	errTrailing = errors.New("bytes left over after the last field")
 	errVersion  = errors.New("version is not supported")
@@ -169,6 +177,9 @@ func decodeArray[T any](d *decoder, field string, element func(*decoder, *T)) []
 	case n > int64(len(d.r.Src)): // no element is shorter than a byte
 		d.fail(field, fmt.Errorf("%w: %d elements in %d bytes", kbin.ErrNotEnoughData, n, len(d.r.Src)))
 		return nil
+	case n > maxArray:
+		d.fail(field, errTooMany)
+		return nil
 	case n == 0:
 		return nil
 	}
@@ -197,6 +208,9 @@ func (d *decoder) tags() kmsg.Tags {
 	var tags kmsg.Tags
 	previous := int64(-1)
 	n := d.r.Uvarint()
+	if n > maxTags {
+		d.fail(field, errTooMany)
+	}
 	for range n {
 		key, size := d.r.Uvarint(), d.r.Uvarint()
 		value := d.r.Span(int(min(size, math.MaxInt32)))
