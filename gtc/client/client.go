@@ -1,0 +1,165 @@
+package client
+
+import (
+	"context"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Client runs global transactions under one global transactional id, one after
+// another. It is safe for concurrent use.
+type Client struct {
+	session *session
+	lock    lock // of all below, and of every participant between transactions
+	last    *Txn
+	closed  bool
+}
+
+// Open takes the global transactional id over: it fences an earlier client of
+// the id, waits until what that one had decided is complete, and then
+// initialises the producers, which aborts what it had left open. Open asks
+// again, until ctx ends, what may pass; it returns
+//
+//   - *NotEnabledError when a cluster has not opted in,
+//   - *ClusterIDMismatchError when an address belongs to another cluster,
+//   - *ParticipantError for what else is wrong with one cluster,
+//   - *NoCoordinatorError when no address serves global transactions,
+//   - *FencedError when a newer client of the id was faster,
+//   - and otherwise the coordinator's error code, or ctx's error with the last
+//     one before.
+//
+// Nothing is left open when Open fails.
+func Open(ctx context.Context, o Options) (*Client, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSession(o)
+	if err != nil {
+		return nil, err
+	}
+	if err = s.identify(ctx); err == nil {
+		err = s.initialise(ctx)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return &Client{session: s, lock: newLock()}, nil
+}
+
+// Begin starts a transaction. The one before must have ended: Begin returns
+// ErrTxnOpen while its outcome is not known, and waits while a cluster still
+// has to end it (*PendingError when ctx ends before that). After a heuristic
+// outcome Begin returns the *HeuristicError again until an operator has told
+// the coordinator to forget it. *FencedError: another client has the id.
+func (cl *Client) Begin(ctx context.Context) (*Txn, error) {
+	if err := cl.lock.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer cl.lock.release()
+	if cl.closed {
+		return nil, ErrClosed
+	}
+	if err := cl.settle(ctx); err != nil {
+		return nil, err
+	}
+	if err := cl.session.refresh(ctx); err != nil {
+		return nil, err
+	}
+	if err := cl.session.begin(ctx); err != nil {
+		return nil, err
+	}
+	cl.last = newTxn(cl.session)
+	return cl.last, nil
+}
+
+// settle takes every producer past the transaction before.
+func (cl *Client) settle(ctx context.Context) error {
+	t := cl.last
+	if t == nil {
+		return nil
+	}
+	if err := t.lock.acquire(ctx); err != nil {
+		return err
+	}
+	defer t.lock.release()
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	cl.last = nil
+	return nil
+}
+
+// Close aborts a transaction for which commit was not asked, within ctx, and
+// closes all connections. A transaction for which commit was asked goes on
+// without this client. The error says that an abort could not be told to a
+// cluster; the coordinator will do it after the transaction timeout.
+func (cl *Client) Close(ctx context.Context) error {
+	if err := cl.lock.acquire(ctx); err != nil {
+		return err
+	}
+	defer cl.lock.release()
+	if cl.closed {
+		return nil
+	}
+	cl.closed = true
+	defer cl.session.close()
+	if cl.last == nil {
+		return nil
+	}
+	return cl.last.discard(ctx)
+}
+
+// Producer returns the kgo client of a cluster, for what needs the client
+// itself: metrics, admin requests, topic metadata. It may be replaced when the
+// next transaction begins. Records go through Txn.Produce alone, and
+// BeginTransaction and EndTransaction are the library's.
+func (cl *Client) Producer(ctx context.Context, cluster string) (*kgo.Client, error) {
+	if err := cl.lock.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer cl.lock.release()
+	p := cl.session.participant(cluster)
+	if p == nil {
+		return nil, &UnknownClusterError{Cluster: cluster}
+	}
+	return p.kgo, nil
+}
+
+// lock is a mutex whose waiting ends with a context.
+type lock chan struct{}
+
+func newLock() lock { return make(lock, 1) }
+
+func (l lock) acquire(ctx context.Context) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (l lock) release() { <-l }
+
+// waitFor waits for wg or the end of ctx.
+func waitFor(ctx context.Context, wg *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

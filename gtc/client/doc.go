@@ -1,0 +1,56 @@
+// Package client is the library for applications that write to two or more
+// Kafka clusters in one transaction: either all of it becomes visible, or
+// nothing does.
+//
+//	cl, err := client.Open(ctx, client.Options{
+//		GlobalTransactionalID: "payments-7",
+//		Coordinator:           []string{"gtc-1:9092", "gtc-2:9092"},
+//		Clusters: map[string]client.Cluster{
+//			"us": {ClientOpts: []kgo.Opt{kgo.SeedBrokers("us-1:9092")}},
+//			"eu": {ClientOpts: []kgo.Opt{kgo.SeedBrokers("eu-1:9092")}},
+//		},
+//	})
+//	…
+//	txn, err := cl.Begin(ctx)
+//	…
+//	txn.Produce(ctx, "us", &kgo.Record{Topic: "debits", Value: debit}, nil)
+//	txn.Produce(ctx, "eu", &kgo.Record{Topic: "credits", Value: credit}, nil)
+//	result, err := txn.Commit(ctx)
+//
+// The clusters need no change but one setting, by which they never end a
+// transaction by themselves: transaction.max.timeout.ms=2147483647, or
+// transaction.two.phase.commit.enable=true (KIP-939). The consumers need
+// isolation.level=read_committed, as with every Kafka transaction, and nothing
+// else.
+//
+// # What an error says
+//
+// An error of Commit says what is known of the outcome, and that decides what
+// the application may do:
+//
+//	nil                   committed, for good; Result.Pending where not yet visible
+//	*AbortedError         nothing is visible: do the work again
+//	*UnknownOutcomeError  not known: call Commit again, or Abort to learn which won
+//	*HeuristicError       the clusters differ: somebody has to mend the data
+//	*FencedError          another client has taken the id over
+//
+// There is no guess among them. After an *UnknownOutcomeError the transaction
+// may be committed, and doing the work again would do it twice.
+//
+// # How it works
+//
+// Every cluster has a kgo producer under the same transactional id. Begin and
+// Produce are local to those producers, and so is Abort as long as commit was
+// not asked for: nothing is decided, so nobody has to be told. Commit waits for
+// every record, and then sends one request to the coordinator, which looks at
+// each cluster itself, makes its decision durable and ends the transactions.
+// From that request on only the coordinator ends them.
+//
+// kgo initialises its producer id, and ends its transactions, when it sees fit.
+// The connections of the producers pass through a gate (kgo.Dialer) that holds
+// it to the protocol: no InitProducerId before InitGlobalTxn has answered or in
+// the middle of a transaction, and no EndTxn after the coordinator's. Instead
+// kgo's EndTxn is answered from the coordinator's reply, with the producer id
+// and epoch to go on with, which saves the round trip as well. The same gate
+// turns InitProducerId v5 into v6 with Enable2Pc where a cluster offers it.
+package client

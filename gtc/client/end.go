@@ -1,0 +1,349 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// Commit makes the transaction visible on all clusters that were written to, or
+// on none. It waits for every record, asks the coordinator, and asks again
+// until the outcome is known or ctx ends.
+//
+// A nil error means committed, for good. Result.Pending names the clusters on
+// which it is not visible yet, because they are away; Wait waits for them.
+// The errors:
+//
+//   - *AbortedError: nothing is visible, and nothing will be.
+//   - *UnknownOutcomeError: call Commit again, or Abort. It is not an abort.
+//   - *HeuristicError: a cluster ended against the decision.
+//   - *FencedError: another client has the id; the outcome is not known here.
+//
+// Called again, Commit gives the same answer. A transaction without records
+// commits without a request.
+func (t *Txn) Commit(ctx context.Context) (Result, error) {
+	if err := t.lock.acquire(ctx); err != nil {
+		return Result{}, &UnknownOutcomeError{Asked: true, Err: err}
+	}
+	defer t.lock.release()
+	if done, err := t.finished(t.commitError); done {
+		return t.result, err
+	}
+	if t.asked == nil {
+		if err := t.prepare(ctx); err != nil {
+			return t.notPrepared(ctx, err)
+		}
+		if len(t.parts()) == 0 {
+			t.result, t.known = Result{Outcome: OutcomeCommitted}, true
+			return t.result, nil
+		}
+		t.asked = t.request()
+	}
+	if err := t.ask(ctx, true); err != nil {
+		return t.result, err
+	}
+	return t.result, t.commitError()
+}
+
+// Abort undoes the transaction. If commit was not asked for before, this client
+// ends it on its own producers, without the coordinator, and the outcome is
+// aborted whatever happens: clusters that could not be told are pending, and
+// the coordinator ends the transaction there after its timeout. If commit was
+// asked for, the coordinator decides, and Abort returns ErrCommitted when
+// commit has won. Other errors are as Commit's.
+func (t *Txn) Abort(ctx context.Context) (Result, error) {
+	if err := t.lock.acquire(ctx); err != nil {
+		return Result{}, &UnknownOutcomeError{Asked: true, Err: err}
+	}
+	defer t.lock.release()
+	if done, err := t.finished(t.abortError); done {
+		return t.result, err
+	}
+	if t.asked == nil {
+		t.abortLocally(ctx, ErrAborted)
+		return t.result, nil
+	}
+	if err := t.ask(ctx, false); err != nil {
+		return t.result, err
+	}
+	return t.result, t.abortError()
+}
+
+// Wait waits until every cluster has ended the transaction as decided, so that
+// the outcome is what a read_committed reader sees. Its error is a
+// *PendingError when ctx ends before that, and otherwise as Commit's; a
+// transaction that aborted is no error.
+func (t *Txn) Wait(ctx context.Context) (Result, error) {
+	if err := t.lock.acquire(ctx); err != nil {
+		return Result{}, &UnknownOutcomeError{Asked: true, Err: err}
+	}
+	defer t.lock.release()
+	return t.result, t.wait(ctx)
+}
+
+func (t *Txn) wait(ctx context.Context) error {
+	if t.lost != nil {
+		return t.lost
+	}
+	if !t.known {
+		return &UnknownOutcomeError{Asked: t.asked != nil, Err: errors.New("call Commit or Abort first")}
+	}
+	backoff := t.session.coord.backoffMin
+	for t.asked != nil && len(t.result.Pending()) > 0 {
+		pending := &PendingError{Outcome: t.result.Outcome, Clusters: t.result.Pending()}
+		err := pause(ctx, backoff)
+		if err == nil {
+			err = t.ask(ctx, t.result.Outcome == OutcomeCommitted)
+		}
+		if err != nil {
+			pending.Err = err
+			return pending
+		}
+		backoff = min(2*backoff, t.session.coord.backoffMax)
+	}
+	if t.result.heuristic() {
+		return &HeuristicError{Result: t.result}
+	}
+	return nil
+}
+
+// finished reports whether there is nothing to do any more, with the error that
+// the caller gets for it.
+func (t *Txn) finished(verdict func() error) (bool, error) {
+	switch {
+	case t.lost != nil:
+		return true, t.lost
+	case t.known:
+		return true, verdict()
+	}
+	return false, nil
+}
+
+func (t *Txn) commitError() error {
+	if t.cause != nil {
+		return &AbortedError{Cause: t.cause}
+	}
+	return t.result.commitError()
+}
+
+func (t *Txn) abortError() error { return t.result.abortError() }
+
+// prepare makes every participant prepared: everything is written and nothing
+// more will be. kgo's Flush is nil also when records failed, so the records'
+// own results count.
+func (t *Txn) prepare(ctx context.Context) error {
+	t.seal()
+	if err := t.flush(ctx, func(cl *kgo.Client) error { return cl.Flush(ctx) }); err != nil {
+		return err
+	}
+	if err := t.firstFailure(); err != nil {
+		return err
+	}
+	return each(t.parts(), func(p *participant) error { return p.verify(ctx) })
+}
+
+// notPrepared aborts everywhere, or leaves the transaction open when only the
+// time was too short.
+func (t *Txn) notPrepared(ctx context.Context, err error) (Result, error) {
+	if !definite(err) {
+		return Result{}, &UnknownOutcomeError{Err: err}
+	}
+	t.abortLocally(ctx, err)
+	return t.result, t.commitError()
+}
+
+// definite reports whether err rules a commit out.
+func definite(err error) bool {
+	_, record := errors.AsType[*RecordError](err)
+	_, producer := errors.AsType[*ProducerError](err)
+	return record || producer
+}
+
+// abortLocally ends the transaction on this client's own producers. No commit
+// of it can be decided any more, because only this client could ask for it, so
+// the outcome does not depend on whether the clusters can be told.
+func (t *Txn) abortLocally(ctx context.Context, cause error) {
+	t.seal()
+	t.cause = cause
+	t.result, t.known = Result{Outcome: OutcomeAborted}, true
+	parts := t.parts()
+	flushErr := t.flush(ctx, func(cl *kgo.Client) error { return cl.AbortBufferedRecords(ctx) })
+	errs := make([]error, len(parts))
+	_ = each(parts, func(p *participant) error { // every error is in errs
+		i := slices.Index(parts, p)
+		if errs[i] = flushErr; flushErr != nil {
+			p.stale = true // a record may still be under way
+			return nil
+		}
+		errs[i] = p.abort(ctx)
+		return nil
+	})
+	for i, p := range parts {
+		r := ParticipantResult{Cluster: p.name, ClusterID: p.clusterID, State: ParticipantComplete}
+		if errs[i] != nil {
+			r.State, r.Message = ParticipantPending, errs[i].Error()
+		}
+		t.result.Participants = append(t.result.Participants, r)
+	}
+}
+
+// request is what the coordinator is asked, now and in every repeat.
+func (t *Txn) request() *wire.EndGlobalTxnRequest {
+	req := wire.NewPtrEndGlobalTxnRequest()
+	req.GlobalTransactionalID = t.session.id
+	req.GlobalEpoch = t.session.epoch
+	req.Sequence = t.session.sequence
+	for _, p := range t.parts() {
+		req.Participants = append(req.Participants, wire.EndGlobalTxnRequestParticipant{
+			ClusterID: p.clusterID, ProducerID: p.producerID, ProducerEpoch: p.producerEpoch,
+		})
+	}
+	return req
+}
+
+// ask asks the coordinator until it knows the outcome.
+func (t *Txn) ask(ctx context.Context, commit bool) error {
+	err := t.session.coord.ask(ctx, func(ctx context.Context, node kmsg.Requestor) error {
+		req := *t.asked // kgo may still be writing the copy before
+		req.Committed = commit
+		hold := t.session.coord.hold(ctx)
+		req.TimeoutMillis = int32(hold.Milliseconds())
+		ctx, cancel := context.WithTimeout(ctx, hold+answerGrace)
+		defer cancel()
+		resp, err := req.RequestWith(ctx, node)
+		if err != nil {
+			return err
+		}
+		return t.answered(resp)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, kerr.ProducerFenced):
+		t.lost = &FencedError{Err: err}
+		t.session.fenced = t.lost
+		return t.lost
+	case errors.Is(err, kerr.TransactionalIDNotFound), errors.Is(err, wire.GlobalTransactionTooOld):
+		t.lost = &UnknownOutcomeError{Asked: true, Final: true, Err: err}
+		return t.lost
+	}
+	return &UnknownOutcomeError{Asked: true, Err: err}
+}
+
+// hold is how long the coordinator may keep an answer back: it should say what
+// it knows before the caller stops listening.
+func (c *coordinator) hold(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return c.askTimeout
+	}
+	left := time.Until(deadline)
+	return max(time.Millisecond, min(c.askTimeout, left-left/5))
+}
+
+// answered keeps what an answer says of the outcome.
+func (t *Txn) answered(resp *wire.EndGlobalTxnResponse) error {
+	err := answerError(resp.ErrorCode, resp.ErrorMessage)
+	outcome := Outcome(resp.Outcome)
+	decided := outcome == OutcomeCommitted || outcome == OutcomeAborted
+	// A heuristic outcome of this transaction lists its participants; without
+	// them it is the refusal of a transaction before, which an operator has
+	// not yet told the coordinator to forget. With a single participant, whose
+	// answer is the outcome (R5), the decision may be unknown too.
+	mixed := errors.Is(err, wire.HeuristicOutcome) && len(resp.Participants) > 0
+	switch {
+	case err == nil && !decided:
+		return errUndecided
+	case err != nil && !mixed:
+		return err
+	}
+	result := Result{Outcome: outcome, mixed: mixed}
+	if outcome == OutcomeAborted && resp.ErrorMessage != nil {
+		result.Reason = *resp.ErrorMessage
+	}
+	for i, p := range t.session.participants {
+		if !t.touched[i].Load() {
+			continue
+		}
+		r := ParticipantResult{Cluster: p.name, ClusterID: p.clusterID}
+		next := find(resp.Participants, p.clusterID)
+		if next == nil {
+			return &ParticipantError{Cluster: p.name, Err: errOmitted}
+		}
+		r.State = ParticipantState(next.State)
+		if next.Message != nil {
+			r.Message = *next.Message
+		}
+		t.next[i] = next
+		result.Participants = append(result.Participants, r)
+	}
+	t.result, t.known = result, true
+	return nil
+}
+
+// settle takes the producers past the transaction, so that the next one can
+// begin: kgo goes on from the coordinator's end of it, and a producer that
+// cannot is to be initialised again.
+func (t *Txn) settle(ctx context.Context) error {
+	parts := t.parts()
+	switch {
+	case t.lost != nil:
+		for _, p := range parts {
+			p.stale = true
+		}
+	case !t.known:
+		return ErrTxnOpen
+	case t.asked != nil:
+		if t.result.heuristic() {
+			// The coordinator takes no next transaction until an operator
+			// has mended this one.
+			if err := t.ask(ctx, t.result.Outcome == OutcomeCommitted); err != nil {
+				return err
+			}
+		}
+		if err := t.wait(ctx); err != nil {
+			return err
+		}
+		for i, p := range t.session.participants {
+			if t.touched[i].Load() {
+				p.adopt(ctx, t.result.Outcome == OutcomeCommitted, t.next[i].ProducerID, t.next[i].ProducerEpoch)
+			}
+		}
+		t.session.sequence = t.asked.Sequence + 1
+	}
+	for _, p := range t.session.participants {
+		p.leave(ctx)
+	}
+	return nil
+}
+
+// discard ends the transaction when the client closes.
+func (t *Txn) discard(ctx context.Context) error {
+	if err := t.lock.acquire(ctx); err != nil {
+		return err
+	}
+	defer t.lock.release()
+	if t.known || t.lost != nil || t.asked != nil {
+		return nil
+	}
+	t.abortLocally(ctx, ErrClosed)
+	if pending := t.result.Pending(); len(pending) > 0 {
+		return &PendingError{Outcome: OutcomeAborted, Clusters: pending, Err: errors.New(t.result.message())}
+	}
+	return nil
+}
+
+func find(ps []wire.EndGlobalTxnResponseParticipant, clusterID string) *wire.EndGlobalTxnResponseParticipant {
+	i := slices.IndexFunc(ps, func(p wire.EndGlobalTxnResponseParticipant) bool { return p.ClusterID == clusterID })
+	if i < 0 {
+		return nil
+	}
+	return &ps[i]
+}

@@ -1,0 +1,255 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// session is the use of one global transactional id: its coordinator, its epoch
+// and sequence there, and the producers under the same id on every cluster.
+type session struct {
+	id            string
+	timeoutMillis int32
+	coord         *coordinator
+	participants  []*participant // by name
+	instance      [16]byte
+	epoch         int32
+	sequence      int64 // of the next transaction that the coordinator is asked to end
+	// fenced: the coordinator has refused this instance.
+	fenced error
+}
+
+func newSession(o Options) (*session, error) {
+	s := &session{
+		id:            o.GlobalTransactionalID,
+		timeoutMillis: int32(o.TransactionTimeout.Milliseconds()),
+	}
+	rand.Read(s.instance[:])
+	var err error
+	if s.coord, err = newCoordinator(o); err != nil {
+		return nil, err
+	}
+	for name, conf := range o.Clusters {
+		p, err := newParticipant(name, s.id, conf)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.participants = append(s.participants, p)
+	}
+	slices.SortFunc(s.participants, func(a, b *participant) int { return strings.Compare(a.name, b.name) })
+	return s, nil
+}
+
+func (s *session) close() {
+	s.coord.close()
+	for _, p := range s.participants {
+		p.close()
+	}
+}
+
+// identify learns the ids of the clusters.
+func (s *session) identify(ctx context.Context) error {
+	err := each(s.participants, func(p *participant) error { return p.identify(ctx) })
+	if err != nil {
+		return err
+	}
+	for i, p := range s.participants {
+		for _, q := range s.participants[:i] {
+			if p.clusterID == q.clusterID {
+				// One producer would fence the other.
+				return &ParticipantError{Cluster: p.name, Err: errors.New("it is the same cluster as " + q.name)}
+			}
+		}
+	}
+	return nil
+}
+
+// initialise asks InitGlobalTxn and only then initialises the producers that
+// need it (R3). In the other order a client could, at the vote of its
+// successor, abort what the successor wrote.
+func (s *session) initialise(ctx context.Context) error {
+	if err := s.initGlobalTxn(ctx); err != nil {
+		return err
+	}
+	return each(s.participants, func(p *participant) error {
+		if !p.stale {
+			return nil
+		}
+		return p.initialise(ctx)
+	})
+}
+
+// refresh makes the session fit for another transaction.
+func (s *session) refresh(ctx context.Context) error {
+	stale := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale })
+	if s.fenced == nil && stale {
+		err := s.initialise(ctx)
+		if _, fenced := errors.AsType[*FencedError](err); !fenced {
+			return err
+		}
+		s.fenced = err
+	}
+	if s.fenced == nil {
+		return nil
+	}
+	if err := s.reopen(ctx); err != nil {
+		return err
+	}
+	return s.initialise(ctx)
+}
+
+// reopen goes on after a refusal if it was only the timeout that ended the
+// session. If another client has taken the id over, InitGlobalTxn under a new
+// uuid would take it back from that one, which is not ours to decide.
+func (s *session) reopen(ctx context.Context) error {
+	req := wire.NewPtrDescribeGlobalTransactionsRequest()
+	req.GlobalTransactionalIDs = []string{s.id}
+	ours := false
+	err := s.coord.ask(ctx, func(ctx context.Context, node kmsg.Requestor) error {
+		ctx, cancel := context.WithTimeout(ctx, s.coord.askTimeout+answerGrace)
+		defer cancel()
+		resp, err := req.RequestWith(ctx, node)
+		if err != nil {
+			return err
+		}
+		for _, g := range resp.GlobalTransactions {
+			if err := answerError(g.ErrorCode, g.ErrorMessage); err != nil {
+				return err
+			}
+			ours = g.GlobalTransactionalID == s.id && g.GlobalEpoch == s.epoch && g.SessionEnded
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !ours:
+		return s.fenced
+	}
+	rand.Read(s.instance[:])
+	for _, p := range s.participants {
+		p.stale = true
+	}
+	s.fenced = nil
+	return nil
+}
+
+// begin starts a transaction on every producer, or on none.
+func (s *session) begin(ctx context.Context) error {
+	err := each(s.participants, func(p *participant) error { return p.begin(ctx) })
+	if err != nil {
+		for _, p := range s.participants {
+			p.leave(ctx)
+		}
+	}
+	return err
+}
+
+// each calls f for all in parallel and returns the first error by name.
+func each(participants []*participant, f func(*participant) error) error {
+	errs := make([]error, len(participants))
+	var wg sync.WaitGroup
+	for i, p := range participants {
+		wg.Go(func() { errs[i] = f(p) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// initGlobalTxn takes the id over, or makes sure of it when this instance has
+// it already: the instance's uuid tells the two apart.
+func (s *session) initGlobalTxn(ctx context.Context) error {
+	req := wire.NewPtrInitGlobalTxnRequest()
+	req.GlobalTransactionalID = s.id
+	req.TimeoutMillis = s.timeoutMillis
+	req.InstanceID = s.instance
+	for _, p := range s.participants {
+		req.ClusterIDs = append(req.ClusterIDs, p.clusterID)
+	}
+	return s.coord.ask(ctx, func(ctx context.Context, node kmsg.Requestor) error {
+		ctx, cancel := context.WithTimeout(ctx, s.coord.askTimeout+answerGrace)
+		defer cancel()
+		resp, err := req.RequestWith(ctx, node)
+		if err != nil {
+			return err
+		}
+		if err := s.refusal(resp); err != nil {
+			return err
+		}
+		s.epoch, s.sequence = resp.GlobalEpoch, resp.Sequence
+		return nil
+	})
+}
+
+// refusal turns an answer that is no success into the error for it. A cluster
+// that needs somebody's hand is named before one that may be back soon.
+func (s *session) refusal(resp *wire.InitGlobalTxnResponse) error {
+	var first error
+	for _, c := range resp.ClusterErrors {
+		err := answerError(c.ErrorCode, c.ErrorMessage)
+		if err == nil {
+			continue
+		}
+		err = s.clusterError(c.ClusterID, err)
+		if !again(err) {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	err := answerError(resp.ErrorCode, resp.ErrorMessage)
+	if errors.Is(err, kerr.ProducerFenced) {
+		return &FencedError{Err: err}
+	}
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+func (s *session) clusterError(clusterID string, err error) error {
+	name := s.name(clusterID)
+	switch {
+	case errors.Is(err, wire.ParticipantNotEnabled):
+		return &NotEnabledError{Cluster: name, Setting: settingEither, Err: err}
+	case errors.Is(err, wire.ParticipantClusterIDMismatch):
+		return &ClusterIDMismatchError{Cluster: name, Want: clusterID, Err: err}
+	}
+	return &ParticipantError{Cluster: name, Err: err}
+}
+
+// name is the application's name of a cluster.
+func (s *session) name(clusterID string) string {
+	for _, p := range s.participants {
+		if p.clusterID == clusterID {
+			return p.name
+		}
+	}
+	return clusterID
+}
+
+func (s *session) participant(name string) *participant {
+	i, ok := slices.BinarySearchFunc(s.participants, name, func(p *participant, name string) int {
+		return strings.Compare(p.name, name)
+	})
+	if !ok {
+		return nil
+	}
+	return s.participants[i]
+}

@@ -1,0 +1,160 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// Txn is one global transaction. Any number of goroutines may produce to it;
+// Commit and Abort take turns.
+type Txn struct {
+	session *session
+	touched []atomic.Bool // by index into session.participants
+
+	mu      sync.Mutex
+	ended   bool  // takes no more records
+	failure error // of the first record that was not written
+
+	calls sync.WaitGroup // Produce calls under way
+
+	lock lock // of all below
+	// asked is the request to the coordinator, kept to be repeated; nil as
+	// long as this client alone may end the transaction (R4).
+	asked *wire.EndGlobalTxnRequest
+	// result is what became of it, once known; cause is why this client
+	// itself aborted.
+	known  bool
+	result Result
+	cause  error
+	// lost: the outcome will not become known here.
+	lost error
+	next []*wire.EndGlobalTxnResponseParticipant // by index, of the last answer
+}
+
+func newTxn(s *session) *Txn {
+	return &Txn{
+		session: s,
+		touched: make([]atomic.Bool, len(s.participants)),
+		lock:    newLock(),
+		next:    make([]*wire.EndGlobalTxnResponseParticipant, len(s.participants)),
+	}
+}
+
+// Produce hands a record to the producer on a cluster. It is kgo's Produce:
+// it returns when the record is buffered, and promise, which may be nil, is
+// called when the record is written or has failed. One record that failed, for
+// whatever reason, makes Commit abort the transaction on every cluster.
+func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promise func(*kgo.Record, error)) {
+	if promise == nil {
+		promise = func(*kgo.Record, error) {}
+	}
+	fail := func(err error) {
+		t.fail(&RecordError{Cluster: cluster, Topic: r.Topic, Err: err})
+		promise(r, err)
+	}
+	p, err := t.enter(cluster)
+	if err != nil {
+		fail(err)
+		return
+	}
+	defer t.calls.Done()
+	p.Produce(ctx, r, func(r *kgo.Record, err error) {
+		if err != nil {
+			fail(err)
+			return
+		}
+		promise(r, nil)
+	})
+}
+
+// ProduceSync produces the records and waits for them. The results are in the
+// order in which the records were written or failed.
+func (t *Txn) ProduceSync(ctx context.Context, cluster string, rs ...*kgo.Record) kgo.ProduceResults {
+	var (
+		mu      sync.Mutex
+		results = make(kgo.ProduceResults, 0, len(rs))
+		wg      sync.WaitGroup
+	)
+	wg.Add(len(rs))
+	for _, r := range rs {
+		t.Produce(ctx, cluster, r, func(r *kgo.Record, err error) {
+			defer wg.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			results = append(results, kgo.ProduceResult{Record: r, Err: err})
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+// enter admits one Produce call. The call is counted, so that what it still
+// hands to kgo is neither missed by Commit's flush nor taken into the next
+// transaction.
+func (t *Txn) enter(cluster string) (*kgo.Client, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return nil, ErrTxnEnded
+	}
+	for i, p := range t.session.participants {
+		if p.name == cluster {
+			t.touched[i].Store(true)
+			t.calls.Add(1)
+			return p.kgo, nil
+		}
+	}
+	return nil, &UnknownClusterError{Cluster: cluster}
+}
+
+func (t *Txn) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failure == nil {
+		t.failure = err
+	}
+}
+
+// seal ends the taking of records.
+func (t *Txn) seal() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+}
+
+func (t *Txn) firstFailure() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failure
+}
+
+// parts are the participants that were written to. Those left out are no part
+// of the transaction: an empty one cannot be committed.
+func (t *Txn) parts() []*participant {
+	var parts []*participant
+	for i, p := range t.session.participants {
+		if t.touched[i].Load() {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// flush waits until no record is buffered and no Produce call under way.
+func (t *Txn) flush(ctx context.Context, flush func(*kgo.Client) error) error {
+	all := func() error { return each(t.parts(), func(p *participant) error { return flush(p.kgo) }) }
+	// A call may wait for a full buffer, which the first flush empties, and
+	// then buffer a record that only the second one sees.
+	if err := all(); err != nil {
+		return err
+	}
+	if err := waitFor(ctx, &t.calls); err != nil {
+		return err
+	}
+	return all()
+}
