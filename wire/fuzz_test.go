@@ -110,19 +110,17 @@ func fuzzDecoder(f *testing.F, name string) {
 // footprint is the number of bytes that a value holds, itself included.
 func footprint(v reflect.Value) int {
 	size := int(v.Type().Size())
-	switch v.Kind() {
-	case reflect.String:
+	switch kind := v.Kind(); {
+	case kind == reflect.String:
 		size += v.Len()
-	case reflect.Pointer:
-		if !v.IsNil() {
-			size += footprint(v.Elem())
-		}
-	case reflect.Slice:
+	case kind == reflect.Pointer && !v.IsNil():
+		size += footprint(v.Elem())
+	case kind == reflect.Slice:
 		size += (v.Cap() - v.Len()) * int(v.Type().Elem().Size())
 		for i := range v.Len() {
 			size += footprint(v.Index(i))
 		}
-	case reflect.Struct:
+	case kind == reflect.Struct:
 		if tags, ok := v.Interface().(kmsg.Tags); ok {
 			tags.Each(func(_ uint32, value []byte) { size += 2*32 + cap(value) })
 			return size
@@ -130,7 +128,6 @@ func footprint(v reflect.Value) int {
 		for i := range v.NumField() {
 			size += footprint(v.Field(i)) - int(v.Field(i).Type().Size())
 		}
-	default: // numbers, bool and uuid: their size is all
 	}
 	return size
 }

@@ -23,63 +23,67 @@ type goldenCase struct {
 	Value   map[string]any `json:"value"`
 }
 
-func (c goldenCase) bytes(t testing.TB) []byte {
-	t.Helper()
+func (c goldenCase) bytes(tb testing.TB) []byte {
+	tb.Helper()
 	b, err := hex.DecodeString(c.Hex)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
 
-func readGolden(t testing.TB, name string) []goldenCase {
-	t.Helper()
+func readGolden(tb testing.TB, name string) []goldenCase {
+	tb.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "golden", name+".json"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	d.UseNumber()
 	var cases []goldenCase
 	if err := d.Decode(&cases); err != nil {
-		t.Fatalf("%s: %v", name, err)
+		tb.Fatalf("%s: %v", name, err)
 	}
 	return cases
 }
 
 func TestGoldenBytesAreReadAndWrittenAsKafkaDoes(t *testing.T) {
 	wantCases := []string{"default", "typical", "min", "max", "long", "tags"}
-	eachMessage(t, func(t *testing.T, kind messageKind) {
-		schema := readSchema(t, kind.name)
-		var cases []string
-		for _, c := range readGolden(t, kind.name) {
-			cases = append(cases, c.Case)
-			if c.Version != kind.version {
-				t.Fatalf("%s: golden bytes of version %d, want %d", c.Case, c.Version, kind.version)
+	for _, kind := range messageKinds() {
+		t.Run(kind.name, func(t *testing.T) {
+			schema := readSchema(t, kind.name)
+			var cases []string
+			for _, c := range readGolden(t, kind.name) {
+				cases = append(cases, c.Case)
+				if c.Version != kind.version {
+					t.Fatalf("%s: golden bytes of version %d, want %d", c.Case, c.Version, kind.version)
+				}
+				m := kind.make()
+				if err := m.ReadFrom(c.bytes(t)); err != nil {
+					t.Fatalf("%s: %v", c.Case, err)
+				}
+				checkValue(t, kind.name+" "+c.Case, reflect.ValueOf(m).Elem(), schema.Fields, c.Value)
+				if got := m.AppendTo(nil); !bytes.Equal(got, c.bytes(t)) {
+					t.Errorf("%s: wrote\n%x, want\n%s", c.Case, got, c.Hex)
+				}
 			}
-			m := kind.make()
-			if err := m.ReadFrom(c.bytes(t)); err != nil {
-				t.Fatalf("%s: %v", c.Case, err)
+			if !reflect.DeepEqual(cases, wantCases) {
+				t.Errorf("cases %q, want %q", cases, wantCases)
 			}
-			checkValue(t, kind.name+" "+c.Case, reflect.ValueOf(m).Elem(), schema.Fields, c.Value)
-			if got := m.AppendTo(nil); !bytes.Equal(got, c.bytes(t)) {
-				t.Errorf("%s: wrote\n%x, want\n%s", c.Case, got, c.Hex)
-			}
-		}
-		if !reflect.DeepEqual(cases, wantCases) {
-			t.Errorf("cases %q, want %q", cases, wantCases)
-		}
-	})
+		})
+	}
 }
 
 func TestDefaultMessageIsTheDefaultOfKafka(t *testing.T) {
-	eachMessage(t, func(t *testing.T, kind messageKind) {
-		golden := readGolden(t, kind.name)[0]
-		if got := hex.EncodeToString(kind.make().AppendTo(nil)); golden.Case != "default" || got != golden.Hex {
-			t.Errorf("a new message is %s, want %s (case %s)", got, golden.Hex, golden.Case)
-		}
-	})
+	for _, kind := range messageKinds() {
+		t.Run(kind.name, func(t *testing.T) {
+			golden := readGolden(t, kind.name)[0]
+			if got := hex.EncodeToString(kind.make().AppendTo(nil)); golden.Case != "default" || got != golden.Hex {
+				t.Errorf("a new message is %s, want %s (case %s)", got, golden.Hex, golden.Case)
+			}
+		})
+	}
 }
 
 // checkValue compares a Go struct with a golden value, field by field.

@@ -49,14 +49,6 @@ func messageKinds() []messageKind {
 	return out
 }
 
-// eachMessage runs a subtest for every message of the package.
-func eachMessage(t *testing.T, test func(t *testing.T, kind messageKind)) {
-	t.Helper()
-	for _, kind := range messageKinds() {
-		t.Run(kind.name, func(t *testing.T) { test(t, kind) })
-	}
-}
-
 // schemaField is a field in Kafka's message format.
 type schemaField struct {
 	Name             string        `json:"name"`
@@ -82,11 +74,11 @@ type schemaMessage struct {
 	Fields                []schemaField `json:"fields"`
 }
 
-func readSchema(t testing.TB, name string) schemaMessage {
-	t.Helper()
+func readSchema(tb testing.TB, name string) schemaMessage {
+	tb.Helper()
 	raw, err := os.ReadFile(filepath.Join("schema", name+".json"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	// Kafka's format has comment lines, JSON has not.
 	raw = regexp.MustCompile(`(?m)^\s*//.*$`).ReplaceAll(raw, nil)
@@ -95,18 +87,18 @@ func readSchema(t testing.TB, name string) schemaMessage {
 	d.UseNumber()
 	var schema schemaMessage
 	if err := d.Decode(&schema); err != nil {
-		t.Fatalf("%s: %v", name, err)
+		tb.Fatalf("%s: %v", name, err)
 	}
 	return schema
 }
 
 // hasVersion reports whether a range such as "3", "0-3" or "2+" has version.
-func hasVersion(t testing.TB, versions string, version int16) bool {
-	t.Helper()
+func hasVersion(tb testing.TB, versions string, version int16) bool {
+	tb.Helper()
 	number := func(s string) int16 {
 		n, err := strconv.ParseInt(s, 10, 16)
 		if err != nil {
-			t.Fatalf("version range %q: %v", versions, err)
+			tb.Fatalf("version range %q: %v", versions, err)
 		}
 		return int16(n)
 	}
@@ -142,8 +134,8 @@ func goName(name string) string {
 }
 
 // goType gives the Go type of a schema's field, except for arrays of structs.
-func goType(t testing.TB, f schemaField, version int16) reflect.Type {
-	t.Helper()
+func goType(tb testing.TB, f schemaField, version int16) reflect.Type {
+	tb.Helper()
 	types := map[string]reflect.Type{
 		"bool":     reflect.TypeFor[bool](),
 		"int8":     reflect.TypeFor[int8](),
@@ -156,11 +148,11 @@ func goType(t testing.TB, f schemaField, version int16) reflect.Type {
 	}
 	typ, ok := types[f.Type]
 	if !ok {
-		t.Fatalf("field %s: no rule for type %q", f.Name, f.Type)
+		tb.Fatalf("field %s: no rule for type %q", f.Name, f.Type)
 	}
-	if f.NullableVersions != "" && hasVersion(t, f.NullableVersions, version) {
+	if f.NullableVersions != "" && hasVersion(tb, f.NullableVersions, version) {
 		if f.Type != "string" {
-			t.Fatalf("field %s: no rule for a nullable %s", f.Name, f.Type)
+			tb.Fatalf("field %s: no rule for a nullable %s", f.Name, f.Type)
 		}
 		return reflect.PointerTo(typ)
 	}
@@ -170,28 +162,28 @@ func goType(t testing.TB, f schemaField, version int16) reflect.Type {
 // wantDefault is the value that Default has to give to a field. A nullable
 // string without a default is the empty string in Kafka's generated classes
 // and nil in kmsg; both are only what a new message begins with.
-func wantDefault(t testing.TB, f schemaField, typ reflect.Type) any {
-	t.Helper()
+func wantDefault(tb testing.TB, f schemaField, typ reflect.Type) any {
+	tb.Helper()
 	want := reflect.New(typ).Elem()
 	if f.Default == nil || f.Default == "null" {
 		return want.Interface()
 	}
 	text := fmt.Sprint(f.Default)
-	switch typ.Kind() {
-	case reflect.Bool:
+	switch {
+	case typ.Kind() == reflect.Bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
-			t.Fatalf("field %s: default: %v", f.Name, err)
+			tb.Fatalf("field %s: default: %v", f.Name, err)
 		}
 		want.SetBool(b)
-	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+	case want.CanInt():
 		n, err := strconv.ParseInt(text, 10, typ.Bits())
 		if err != nil {
-			t.Fatalf("field %s: default: %v", f.Name, err)
+			tb.Fatalf("field %s: default: %v", f.Name, err)
 		}
 		want.SetInt(n)
 	default:
-		t.Fatalf("field %s: no rule for default %q", f.Name, text)
+		tb.Fatalf("field %s: no rule for default %q", f.Name, text)
 	}
 	return want.Interface()
 }
@@ -257,32 +249,34 @@ func checkStructArray(t *testing.T, parent reflect.Type, got reflect.StructField
 }
 
 func TestGoTypesFollowTheSchema(t *testing.T) {
-	eachMessage(t, func(t *testing.T, kind messageKind) {
-		schema, m := readSchema(t, kind.name), kind.make()
-		if schema.Name != kind.name {
-			t.Errorf("the schema's name is %q", schema.Name)
-		}
-		wantType, wantListeners := "response", []string(nil)
-		if strings.HasSuffix(kind.name, "Request") {
-			wantType, wantListeners = "request", []string{"broker"}
-		}
-		if schema.Type != wantType || !reflect.DeepEqual(schema.Listeners, wantListeners) {
-			t.Errorf("type %q with listeners %q, want %q with %q", schema.Type, schema.Listeners, wantType, wantListeners)
-		}
-		if schema.APIKey != m.Key() {
-			t.Errorf("Key is %d, the schema's %d", m.Key(), schema.APIKey)
-		}
-		if want := strconv.Itoa(int(kind.version)); schema.ValidVersions != want {
-			t.Errorf("the schema's versions are %s, want %s", schema.ValidVersions, want)
-		}
-		if m.MaxVersion() != kind.version || m.GetVersion() != kind.version {
-			t.Errorf("MaxVersion is %d, GetVersion %d, want %d", m.MaxVersion(), m.GetVersion(), kind.version)
-		}
-		if !m.IsFlexible() || !hasVersion(t, schema.FlexibleVersions, kind.version) {
-			t.Errorf("IsFlexible is %t, the schema's flexible versions %s", m.IsFlexible(), schema.FlexibleVersions)
-		}
-		checkStruct(t, reflect.ValueOf(m), schema.Fields, kind.version)
-	})
+	for _, kind := range messageKinds() {
+		t.Run(kind.name, func(t *testing.T) {
+			schema, m := readSchema(t, kind.name), kind.make()
+			if schema.Name != kind.name {
+				t.Errorf("the schema's name is %q", schema.Name)
+			}
+			wantType, wantListeners := "response", []string(nil)
+			if strings.HasSuffix(kind.name, "Request") {
+				wantType, wantListeners = "request", []string{"broker"}
+			}
+			if schema.Type != wantType || !reflect.DeepEqual(schema.Listeners, wantListeners) {
+				t.Errorf("type %q with listeners %q, want %q with %q", schema.Type, schema.Listeners, wantType, wantListeners)
+			}
+			if schema.APIKey != m.Key() {
+				t.Errorf("Key is %d, the schema's %d", m.Key(), schema.APIKey)
+			}
+			if want := strconv.Itoa(int(kind.version)); schema.ValidVersions != want {
+				t.Errorf("the schema's versions are %s, want %s", schema.ValidVersions, want)
+			}
+			if m.MaxVersion() != kind.version || m.GetVersion() != kind.version {
+				t.Errorf("MaxVersion is %d, GetVersion %d, want %d", m.MaxVersion(), m.GetVersion(), kind.version)
+			}
+			if !m.IsFlexible() || !hasVersion(t, schema.FlexibleVersions, kind.version) {
+				t.Errorf("IsFlexible is %t, the schema's flexible versions %s", m.IsFlexible(), schema.FlexibleVersions)
+			}
+			checkStruct(t, reflect.ValueOf(m), schema.Fields, kind.version)
+		})
+	}
 }
 
 func TestEverySchemaHasAGoType(t *testing.T) {
