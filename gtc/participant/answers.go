@@ -1,0 +1,147 @@
+package participant
+
+import "github.com/twmb/franz-go/pkg/kerr"
+
+// The two versions of EndTxn that the driver uses.
+const (
+	keyEndTxn = 26
+	// endTxnKeeps leaves the producer epoch as it is (transaction.version 0
+	// and 1, Apache Kafka 3.x).
+	endTxnKeeps = 4
+	// endTxnBumps moves the epoch with every end (transaction.version 2,
+	// KIP-890), so that an epoch names one transaction.
+	endTxnBumps = 5
+)
+
+// Verdict is what the driver does about one answer to EndTxn.
+type Verdict int8
+
+// The verdicts.
+const (
+	// Done: the participant has ended as asked, durably.
+	Done Verdict = iota + 1
+	// Retry: nothing is proved; ask again after a back-off.
+	Retry
+	// Alarm: as Retry, and an operator has to act.
+	Alarm
+	// Prove: the participant is not, or no longer, open under this producer
+	// id and epoch, which has several possible causes. Ask once more over a
+	// fresh connection after a new FindCoordinator; if the answer stays, look
+	// at the state, then at the control markers.
+	Prove
+)
+
+func (v Verdict) String() string {
+	return [...]string{"?", "done", "retry", "retry, and tell the operator", "prove"}[v]
+}
+
+// Answer is one row: the code that EndTxn was answered with, and what follows
+// for each version and decision.
+type Answer struct {
+	Code *kerr.Error // nil is NONE
+
+	CommitV5, AbortV5, CommitV4, AbortV4 Verdict
+
+	// Means says what the code can stand for; E is the participant's epoch.
+	Means string
+}
+
+// Answers is what each answer to EndTxn proves. An answer that is not in the
+// table proves nothing and is retried: a code invented after this was written
+// must never end a participant. Measured on Apache Kafka 4.4.0 at
+// transaction.version 2 (v5) and 1 (v4), and on 3.9.1 (v4); the states in
+// brackets are those that the transaction coordinator was in.
+var Answers = []Answer{
+	{
+		nil, Done, Done, Done, Done,
+		"ended as asked, now or by an earlier copy. v5 aborts also what was never begun, and then moves the epoch. " +
+			"v4 ends whatever is open under E, a later transaction included, so it is sent only when the transaction is known to be the one decided about",
+	},
+	{
+		kerr.InvalidTxnState, Prove, Prove, Prove, Prove,
+		"commit: nothing was written (Empty at E; v5 also Complete* at E), or aborted (PrepareAbort, CompleteAbort; v5 at E+1: also by timeout). " +
+			"abort: committed (PrepareCommit, CompleteCommit; v5 at E+1), or, v4 only, nothing was written (Empty)",
+	},
+	{
+		kerr.ProducerFenced, Prove, Prove, Prove, Prove,
+		"the epoch has moved: initialised again, or on v4 aborted by timeout, or on v5 gone on to a later transaction. " +
+			"It may have committed before, so this is never taken for an outcome",
+	},
+	{
+		kerr.InvalidProducerEpoch, Prove, Prove, Prove, Prove,
+		"PRODUCER_FENCED in the words of EndTxn v1 and below, and of brokers that are not Apache Kafka",
+	},
+	{
+		kerr.InvalidProducerIDMapping, Prove, Prove, Prove, Prove,
+		"the id is unknown or has expired, or has another producer id: after epoch 32766 a new one is handed out. " +
+			"v5 recognises a repeated end across that change, v4 does not",
+	},
+	{
+		kerr.UnknownProducerID, Prove, Prove, Prove, Prove,
+		"not answered by Apache Kafka here; brokers that are not it use it for INVALID_PRODUCER_ID_MAPPING",
+	},
+	{
+		kerr.TransactionalIDNotFound, Prove, Prove, Prove, Prove,
+		"not answered by Apache Kafka here; brokers that are not it use it for INVALID_PRODUCER_ID_MAPPING",
+	},
+	{
+		kerr.ConcurrentTransactions, Retry, Retry, Retry, Retry,
+		"an end is being carried out (markers are being written), perhaps an earlier copy of this one",
+	},
+	{
+		kerr.NotCoordinator, Retry, Retry, Retry, Retry,
+		"the transaction coordinator has moved, perhaps while this was appended: it may have taken effect",
+	},
+	{
+		kerr.CoordinatorLoadInProgress, Retry, Retry, Retry, Retry,
+		"the transaction coordinator is reading its log",
+	},
+	{
+		kerr.CoordinatorNotAvailable, Retry, Retry, Retry, Retry,
+		"no transaction coordinator, or the append did not reach enough replicas: it may have taken effect",
+	},
+	{
+		kerr.RequestTimedOut, Retry, Retry, Retry, Retry,
+		"the append was not acknowledged in time: it may have taken effect",
+	},
+	{
+		kerr.UnknownServerError, Retry, Retry, Retry, Retry,
+		"the broker failed: it may have taken effect",
+	},
+	{
+		kerr.TransactionalIDAuthorizationFailed, Alarm, Alarm, Alarm, Alarm,
+		"the coordinator's principal may not write to the transactional id: ends once WRITE is granted",
+	},
+	{
+		kerr.ClusterAuthorizationFailed, Alarm, Alarm, Alarm, Alarm,
+		"the coordinator's principal is refused by the cluster: ends once it is let in",
+	},
+	{
+		kerr.UnsupportedVersion, Alarm, Alarm, Alarm, Alarm,
+		"the broker does not know this version of EndTxn: ends once it is upgraded",
+	},
+	{
+		kerr.InvalidRequest, Alarm, Alarm, Alarm, Alarm,
+		"the broker takes the request for malformed: a fault of this program or of the broker",
+	},
+}
+
+// verdictOf finds what follows from an answer.
+func verdictOf(code, version int16, commit bool) Verdict {
+	for _, a := range Answers {
+		if a.Code == nil && code != 0 || a.Code != nil && a.Code.Code != code {
+			continue
+		}
+		switch {
+		case version >= endTxnBumps && commit:
+			return a.CommitV5
+		case version >= endTxnBumps:
+			return a.AbortV5
+		case commit:
+			return a.CommitV4
+		default:
+			return a.AbortV4
+		}
+	}
+	return Retry
+}

@@ -1,0 +1,150 @@
+package participant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+)
+
+const transactionStateTopic = "__transaction_state"
+
+// Scan lists the open (Ongoing) transactions of ids that known accepts. Those
+// whose end is being carried out are not open: they need nothing from us.
+//
+// The error says that the list is incomplete and why. What is listed is true
+// nevertheless; what is missing may still be open ("cannot read" is not "not
+// there"): a broker that failed, a partition of __transaction_state without a
+// leader, or one that changed its leader while the brokers were asked, one
+// after the other, so that neither the old leader nor the new one listed it.
+func (c *Clusters) Scan(ctx context.Context, clusterID string, known func(id string) bool) ([]gtc.OpenTransaction, error) {
+	cl, err := c.lookup(ctx, clusterID)
+	if err != nil {
+		return nil, err
+	}
+	s, err := cl.session(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %q: %w", cl.cfg.Alias, err)
+	}
+	open, err := s.scan(ctx, known)
+	if err != nil {
+		return open, fmt.Errorf("cluster %q: %w", cl.cfg.Alias, err)
+	}
+	return open, nil
+}
+
+func (s *session) scan(ctx context.Context, known func(id string) bool) ([]gtc.OpenTransaction, error) {
+	before, err := s.leaders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes := before.nodes
+	found := make([][]gtc.OpenTransaction, len(nodes))
+	failed := make([]error, len(nodes), len(nodes)+1)
+	inParallel(len(nodes), func(i int) { found[i], failed[i] = s.scanBroker(ctx, nodes[i], known) })
+	after, err := s.leaders(ctx)
+	if err == nil && !maps.Equal(before.leaders, after.leaders) {
+		err = fmt.Errorf("leaders of %s changed during the scan", transactionStateTopic)
+	}
+	return slices.Concat(found...), errors.Join(append(failed, err)...)
+}
+
+// leadership is who leads which partition of __transaction_state.
+type leadership struct {
+	nodes   []int32
+	leaders map[int32]leaderEpoch
+}
+
+type leaderEpoch struct{ leader, epoch int32 }
+
+func (s *session) leaders(ctx context.Context) (leadership, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = kmsg.StringPtr(transactionStateTopic)
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, s.cl)
+	s.c.note(err)
+	if err != nil {
+		return leadership{}, fmt.Errorf("asking for the leaders of %s: %w", transactionStateTopic, err)
+	}
+	l := leadership{leaders: make(map[int32]leaderEpoch)}
+	for _, b := range resp.Brokers {
+		l.nodes = append(l.nodes, b.NodeID)
+	}
+	for _, t := range resp.Topics {
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			// No transaction was ever begun there (or the broker is not
+			// Apache Kafka and keeps them elsewhere): the brokers are all.
+			return l, nil
+		case errors.Is(err, kerr.TopicAuthorizationFailed):
+			return l, fmt.Errorf("%s: %w; grant the coordinator's principal DESCRIBE on it, without which a scan cannot know that it is complete", transactionStateTopic, err)
+		case err != nil:
+			return l, fmt.Errorf("%s: %w", transactionStateTopic, err)
+		}
+		for _, p := range t.Partitions {
+			if p.Leader < 0 {
+				return l, fmt.Errorf("%s-%d has no leader", transactionStateTopic, p.Partition)
+			}
+			l.leaders[p.Partition] = leaderEpoch{p.Leader, p.LeaderEpoch}
+		}
+	}
+	return l, nil
+}
+
+// scanBroker lists the open transactions that one broker coordinates.
+func (s *session) scanBroker(ctx context.Context, node int32, known func(string) bool) ([]gtc.OpenTransaction, error) {
+	info, err := s.verify(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	req := kmsg.NewPtrListTransactionsRequest()
+	req.StateFilters = []string{stateOngoing}
+	resp, err := ask[*kmsg.ListTransactionsResponse](ctx, s, node, req)
+	if err != nil {
+		return nil, err
+	}
+	if err = kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, fmt.Errorf("broker %d, ListTransactions: %w", node, err)
+	}
+	if len(resp.UnknownStateFilters) > 0 {
+		return nil, fmt.Errorf("broker %d does not know the transaction states %v", node, resp.UnknownStateFilters)
+	}
+	var ids []string
+	for _, t := range resp.TransactionStates {
+		if known(t.TransactionalID) {
+			ids = append(ids, t.TransactionalID)
+		}
+	}
+	var open []gtc.OpenTransaction
+	var failed []error
+	for some := range slices.Chunk(ids, gatherLimit) {
+		looks := s.describeAt(ctx, node, some)
+		for _, id := range some {
+			switch look := looks[id]; {
+			case !look.given:
+				failed = append(failed, fmt.Errorf("broker %d leaves transactional id %q out", node, id))
+			case look.err != nil:
+				failed = append(failed, fmt.Errorf("broker %d, transactional id %q: %w", node, id, look.err))
+			case look.view.state == stateOngoing: // else it has ended since
+				open = append(open, look.view.open(id, info))
+			}
+		}
+	}
+	return open, errors.Join(failed...)
+}
+
+func (v view) open(id string, info brokerInfo) gtc.OpenTransaction {
+	o := gtc.OpenTransaction{
+		ID: id, ProducerID: v.producerID, ProducerEpoch: v.producerEpoch,
+		EndTxnVersion: info.endTxnVersion(), AuditOffset: v.startMillis, StartMillis: v.startMillis,
+	}
+	o.AuditTopic, o.AuditPartition, _ = v.auditPartition()
+	return o
+}
