@@ -59,7 +59,7 @@ func (e *entry) violations() (found []string) {
 	if x := vol.ending; x != nil {
 		must(!busy(v), "a new transaction is ending before the last is complete")
 		must(x.epoch == v.GlobalEpoch && x.sequence > v.Sequence, "the transaction being ended is not of this session")
-		must(!v.SessionEnded, "a transaction of a session that is over is being ended")
+		must(!v.SessionEnded || x.onePhase, "votes are taken for a session that is over")
 	}
 	must(len(vol.waiters) == 0 || vol.ending != nil || busy(v), "a request waits for nothing")
 	own := 0

@@ -132,9 +132,13 @@ func (w *work) begin(r EndRequest) {
 		refs: slices.Clone(r.Participants), votesBy: w.s.now.Mono + w.s.m.cfg.VoteTimeoutMillis,
 	}
 	w.volatile.ending = e
+	leftover := func(ref ParticipantRef) bool { return w.volatile.driving(ref, true) }
 	switch {
 	case !r.Commit:
 		w.decideAbort(e.refs, nil, "")
+	case len(e.refs) > 1 && slices.ContainsFunc(e.refs, leftover):
+		// Its EndTxn(abort) may arrive between the vote and the decision.
+		w.decideAbort(e.refs, nil, "a participant is being aborted as a leftover")
 	case len(e.refs) == 1:
 		// One-phase: nobody else can end differently, so the participant's
 		// own decision is the outcome and costs no record before it (R5).

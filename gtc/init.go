@@ -72,7 +72,11 @@ func (c Config) validateInit(r InitRequest) (Code, string) {
 }
 
 func (r InitRequest) same(o InitRequest) bool {
-	return r.TimeoutMillis == o.TimeoutMillis && slices.Equal(r.ClusterIDs, o.ClusterIDs)
+	return r.TimeoutMillis == o.TimeoutMillis && sameClusters(r.ClusterIDs, o.ClusterIDs)
+}
+
+func sameClusters(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // answerKnownInstance answers a copy of an InitGlobalTxn that was granted
@@ -88,7 +92,7 @@ func (w *work) answerKnownInstance(r InitRequest) bool {
 		switch {
 		case v.SessionEnded:
 			w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise with a new instance id")
-		case v.TimeoutMillis != r.TimeoutMillis || !slices.Equal(v.ClusterIDs, r.ClusterIDs):
+		case v.TimeoutMillis != r.TimeoutMillis || !sameClusters(v.ClusterIDs, r.ClusterIDs):
 			w.s.refuse(r.Request, CodeInvalidRequest, "this instance id was initialised with another timeout or other clusters")
 		default:
 			w.s.reply(r.Request, Response{GlobalEpoch: v.GlobalEpoch, Sequence: v.Sequence + 1})

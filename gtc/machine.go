@@ -33,6 +33,9 @@ type Config struct {
 	// ExpirationMillis is the age at which an idle id is forgotten
 	// (global.transactional.id.expiration.ms).
 	ExpirationMillis int64
+	// ScanIntervalMillis is the pause between two recovery scans
+	// (global.transaction.scan.interval.ms).
+	ScanIntervalMillis int64
 	// MaxParticipants bounds the clusters of one session.
 	MaxParticipants int
 	// MaxWaiters bounds the requests that wait for one transaction.
@@ -47,6 +50,7 @@ func DefaultConfig() Config {
 		RetryBackoffMillis:    20,
 		RetryBackoffMaxMillis: 10_000,
 		ExpirationMillis:      7 * 24 * 3600 * 1000,
+		ScanIntervalMillis:    10_000,
 		MaxParticipants:       32,
 		MaxWaiters:            16,
 	}

@@ -42,9 +42,7 @@ func (w *work) resolveAbort() string {
 		return "the only participant is being committed and decides by itself"
 	case e != nil:
 		w.decideAbort(e.refs, nil, "aborted by an operator")
-	case len(w.volatile.open) > 0:
-		w.abortOpen(0, "aborted by an operator")
-	default:
+	case !w.abortOpen(0, "aborted by an operator"):
 		return "nothing undecided is known of this id; a scan that saw an open transaction must come first"
 	}
 	return ""
@@ -81,8 +79,8 @@ func (m *Machine) sweepEvery() int64 { return max(min(m.cfg.ExpirationMillis/10,
 
 // sweep forgets ids that nobody has used for the expiration time. One that is
 // undecided, pending, heuristic or seen open stays, and so does one with a
-// cluster that could not be asked since this coordinator began: a transaction
-// may be open there that only this record can end.
+// cluster that could not be asked for some scans: a transaction may be open
+// there that only this record can end.
 func (s *step) sweep() {
 	s.out.Changes = append(s.out.Changes, setSweep{at: s.now.Mono + s.m.sweepEvery()})
 	var ids []string
@@ -113,7 +111,8 @@ func (m *Machine) expired(e *entry, now Time) bool {
 		return false
 	}
 	for _, id := range v.ClusterIDs {
-		if _, ok := m.scanned[id]; !ok {
+		at, ok := m.scanned[id]
+		if !ok || now.Mono-at > 3*m.cfg.ScanIntervalMillis {
 			return false
 		}
 	}

@@ -69,50 +69,72 @@ func (w *work) forgetOpen(ref ParticipantRef) {
 // abortOverdue ends what has been open for longer than the session's timeout
 // and is not being ended already.
 func (w *work) abortOverdue() {
-	if w.value == nil || w.volatile.ending != nil || w.busy() {
+	if w.value == nil {
 		return
 	}
 	limit := int64(w.value.TimeoutMillis)
-	if slices.ContainsFunc(w.volatile.open, func(o open) bool {
-		return o.firstSeen+limit <= w.s.now.Mono && !w.volatile.driving(o.ref(), true)
-	}) {
-		w.abortOpen(limit, fmt.Sprintf("open for longer than its timeout of %d ms", limit))
-	}
+	w.abortOpen(limit, fmt.Sprintf("open for longer than its timeout of %d ms", limit))
 }
 
-// abortOpen aborts the open transactions that are at least age old. Those of a
-// live session are one global transaction: it is decided and the session
-// ended, so that a commit that comes later is refused (R3). Those that no live
-// session can ask to commit are recorded as leftovers first (R1).
-func (w *work) abortOpen(age int64, reason string) {
+// abortOpen aborts the open transactions that are at least age old, and reports
+// whether there were any. Those of a live session are one global transaction:
+// it is decided and the session ended, so that a commit that comes later is
+// refused (R3).
+//
+// The others are leftovers: on a cluster that the session does not name, of a
+// session that is over, or begun while an earlier transaction still waits for
+// another cluster. The last kind must not wait with it: a cluster that is away
+// for days would hold back the readers of the healthy one. Leftovers are
+// recorded before they are told (R1), and use up no sequence number.
+func (w *work) abortOpen(age int64, reason string) bool {
 	v := w.value
-	var session []txnlog.Participant
-	leftovers := false
-	due := func(o open) bool { return o.firstSeen+age <= w.s.now.Mono }
+	if e := w.volatile.ending; e != nil && !e.onePhase {
+		return false // the votes decide, and are bounded themselves
+	}
 	inSession := func(o open) bool { return !v.SessionEnded && slices.Contains(v.ClusterIDs, o.clusterID) }
-	sessionDue := slices.ContainsFunc(w.volatile.open, func(o open) bool { return inSession(o) && due(o) })
+	var overdue, session []open
 	for _, o := range w.volatile.open {
 		switch {
-		case w.volatile.driving(o.ref(), true):
-		case inSession(o):
-			if sessionDue {
-				session = append(session, o.participant())
-			}
-		case due(o):
-			w.addLeftover(o)
-			leftovers = true
+		case w.ending(o.ref()):
+		case inSession(o) && !w.busy() && w.volatile.ending == nil:
+			session = append(session, o)
+		case o.firstSeen+age <= w.s.now.Mono:
+			overdue = append(overdue, o)
 		}
 	}
-	if session != nil {
-		v.SessionEnded = true
-		w.volatile.ending = &ending{epoch: v.GlobalEpoch, sequence: v.Sequence + 1}
-		w.decide(txnlog.StatePrepareAbort, session, reason)
-	} else if leftovers {
+	due := func(o open) bool { return o.firstSeen+age <= w.s.now.Mono }
+	if !slices.ContainsFunc(session, due) {
+		session = nil
+	}
+	if len(overdue)+len(session) == 0 {
+		return false
+	}
+	for _, o := range overdue {
+		// Below EndTxn v5 an abort keeps the epoch, and a slow client could
+		// write on and have the rest of its transaction committed.
+		v.SessionEnded = v.SessionEnded || inSession(o)
+		w.addLeftover(o)
+	}
+	if session == nil {
 		w.persist(false)
+		w.driveLeftovers(false)
+		return true
 	}
-	if session != nil || leftovers {
-		w.driveAll(false)
+	v.SessionEnded = true
+	ps := make([]txnlog.Participant, len(session))
+	for i, o := range session {
+		ps[i] = o.participant()
 	}
+	w.volatile.ending = &ending{epoch: v.GlobalEpoch, sequence: v.Sequence + 1}
+	w.decide(txnlog.StatePrepareAbort, ps, reason)
+	w.driveAll(false)
+	return true
+}
+
+// ending reports that the transaction is being ended: by the decision that is
+// pending, by a one-phase commit, or as a leftover.
+func (w *work) ending(ref ParticipantRef) bool {
+	return w.volatile.driving(ref, false) || w.volatile.driving(ref, true)
 }
 
 // addLeftover records an open transaction to be aborted. A cluster has at most

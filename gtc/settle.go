@@ -19,6 +19,10 @@ func (w *work) driveAll(recovered bool) {
 			}
 		}
 	}
+	w.driveLeftovers(recovered)
+}
+
+func (w *work) driveLeftovers(recovered bool) {
 	for _, p := range w.value.Leftovers {
 		if !w.volatile.driving(refOf(p), true) {
 			w.drive(p, true, recovered)
@@ -42,9 +46,10 @@ func (w *work) driveOnePhase() {
 }
 
 func (w *work) sendEnd(p txnlog.Participant, leftover bool) {
-	eff := EndTxn{ID: w.id, Participant: p}
+	eff := EndTxn{ID: w.id, Participant: p, Fence: true}
 	if !leftover {
 		eff.Sequence, eff.Commit = w.value.Sequence, committed(w.value)
+		eff.Fence = w.value.SessionEnded && !eff.Commit
 	}
 	w.s.effect(eff)
 }

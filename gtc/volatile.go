@@ -120,9 +120,9 @@ func (v *volatile) deadline(value *txnlog.GlobalTransaction) (int64, bool) {
 	if v.ending != nil && !v.ending.onePhase {
 		take(v.ending.votesBy)
 	}
-	if value != nil && v.ending == nil && !busy(value) {
+	if value != nil && (v.ending == nil || v.ending.onePhase) {
 		for _, o := range v.open {
-			if !v.driving(o.ref(), true) {
+			if !v.driving(o.ref(), false) && !v.driving(o.ref(), true) {
 				take(o.firstSeen + int64(value.TimeoutMillis))
 			}
 		}

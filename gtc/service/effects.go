@@ -5,21 +5,49 @@ import (
 	"time"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
-// The named points at which Options.Fault is called: before and after each
-// append and each outgoing request.
+// The named points at which Options.Fault is called, each with "/before" and
+// "/after": every kind of append and every outgoing request. "/after" of an
+// append is when it is durable and nothing that waits for it has left.
 var faultPoints = []string{
-	"append/before", "append/after",
-	"check/before", "check/after",
-	"vote/before", "vote/after",
-	"end-txn/before", "end-txn/after",
-	"reply/before", "reply/after",
-	"scan/before", "scan/after",
+	pointSession, pointPrepareCommit, pointPrepareAbort, pointComplete,
+	"check", "vote", "end-txn", "reply", "scan",
 }
 
-// FaultPoints lists the named points.
-func FaultPoints() []string { return append([]string(nil), faultPoints...) }
+// The appends, named for the weightiest record in them.
+const (
+	pointSession       = "append-session"
+	pointPrepareCommit = "append-prepare-commit"
+	pointPrepareAbort  = "append-prepare-abort"
+	pointComplete      = "append-complete"
+)
+
+// FaultPoints lists the names of the points.
+func FaultPoints() []string {
+	var all []string
+	for _, p := range faultPoints {
+		all = append(all, p+"/before", p+"/after")
+	}
+	return all
+}
+
+func appendPoint(records []txnlog.Record) string {
+	point := pointComplete
+	for _, r := range records {
+		switch {
+		case r.Value == nil:
+		case r.Value.State == txnlog.StatePrepareCommit:
+			return pointPrepareCommit
+		case r.Value.State == txnlog.StatePrepareAbort:
+			point = pointPrepareAbort
+		case r.Value.State == txnlog.StateEmpty && point == pointComplete:
+			point = pointSession
+		}
+	}
+	return point
+}
 
 func effectID(e gtc.Effect) string {
 	switch e := e.(type) {

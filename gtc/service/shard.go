@@ -205,9 +205,12 @@ func (sh *shard) carryOut(out gtc.Output) {
 // waits for.
 func (sh *shard) append(records []txnlog.Record, ticket uint64) {
 	t := sh.term
-	sh.s.o.Fault("append/before")
+	point := appendPoint(records)
+	sh.s.o.Fault(point + "/before")
 	t.writer.Append(records, func(err error) {
-		sh.s.o.Fault("append/after")
+		if err == nil {
+			sh.s.o.Fault(point + "/after")
+		}
 		sh.inbox.put(task{run: func(now *term) {
 			if now != t {
 				return
