@@ -45,6 +45,9 @@ func (b *builder) build() *Config {
 	if strings.Contains(c.LogDir, ",") {
 		b.refuse("log.dirs", "one directory only")
 	}
+	if c.ClusterID != "" && !clusterIDPattern.MatchString(c.ClusterID) {
+		b.refuse("cluster.id", "%q: write up to 64 letters, digits, - and _", c.ClusterID)
+	}
 	b.listeners(c)
 	if b.roles.GTC {
 		b.coordinator(c)
@@ -91,7 +94,10 @@ func (b *builder) coordinator(c *Config) {
 	}
 }
 
-var aliasPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var (
+	aliasPattern     = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	clusterIDPattern = aliasPattern
+)
 
 func (b *builder) clusters(c *Config) {
 	aliases := list(b.value("gtc.clusters"))

@@ -166,6 +166,7 @@ func TestBadConfigurationIsNamedWithItsLine(t *testing.T) {
 		"no role":                  {file: "process.roles=", key: "process.roles", line: 1, says: "broker,gtc"},
 		"role twice":               {file: "process.roles=gtc,gtc", key: "process.roles", line: 1, says: "broker,gtc"},
 		"broker that is not 0":     {file: "node.id=1", key: "node.id", line: 1, says: "always node 0"},
+		"strange cluster id":       {file: "cluster.id=a b", key: "cluster.id", line: 1, says: "letters, digits"},
 		"two directories":          {file: "log.dirs=/a,/b", key: "log.dirs", line: 1, says: "one directory"},
 		"two listeners":            {file: "listeners=PLAINTEXT://:1,PLAINTEXT://:2", key: "listeners", line: 1, says: "exactly one"},
 		"listener without scheme":  {file: "listeners=localhost:9092", key: "listeners", line: 1, says: "PLAINTEXT://host:port"},

@@ -1,0 +1,313 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+const (
+	// maxOwed is how many answers one connection may have outstanding; then
+	// it is not read any more.
+	maxOwed = 64
+	// stallTimeout is how long a client may take for one chunk of a frame that
+	// it has begun, or for taking one response.
+	stallTimeout = 30 * time.Second
+	// keepBuffer is the largest read buffer that a connection keeps.
+	keepBuffer = 1 << 20
+)
+
+// anonymous is the principal of a connection without authentication.
+const anonymous = "User:ANONYMOUS"
+
+var (
+	// errEnded is the end that nobody needs to hear of.
+	errEnded = errors.New("ended")
+	// errUpstream is the end that kfake makes. What it answered before still
+	// goes to the client.
+	errUpstream = errors.New("the embedded broker closed the connection")
+)
+
+// conn is one client. Three goroutines share it: the reader, which routes
+// requests; the writer, which answers in the order of the requests; and the
+// one that reads what kfake answers. Each handler of the coordinator has one
+// more.
+type conn struct {
+	f         *Front
+	net       net.Conn
+	log       zerolog.Logger
+	principal string
+
+	ctx      context.Context // ends when the connection is of no use any more
+	cancel   context.CancelFunc
+	owed     chan *answer // in the order of the requests
+	pending  atomic.Int32 // answers not yet written
+	draining atomic.Bool
+	helpers  sync.WaitGroup // handlers, and the reader of kfake's answers
+
+	upstream  net.Conn     // to kfake; nil until the first request for it
+	forwarded chan *answer // those that kfake owes, in its order, which is ours
+}
+
+// answer is one place in the order of the answers. ready gives the frame with
+// its length; when it is closed there will be none, and the connection ends.
+type answer struct {
+	req   *request
+	plan  plan
+	ready chan []byte
+}
+
+func newConn(f *Front, nc net.Conn) *conn {
+	c := &conn{
+		f: f, net: nc, principal: anonymous,
+		log:       f.opts.Log.With().Stringer("client", nc.RemoteAddr()).Logger(),
+		owed:      make(chan *answer, maxOwed),
+		forwarded: make(chan *answer, maxOwed+2),
+	}
+	c.ctx, c.cancel = context.WithCancel(f.ctx)
+	return c
+}
+
+func (c *conn) serve() {
+	// Reads and writes do not know of contexts: closing wakes them.
+	stop := context.AfterFunc(c.ctx, func() { c.net.Close() }) //nolint:errcheck // nothing is left to do with it
+	defer stop()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		defer c.cancel()
+		c.write()
+	}()
+	err := c.read()
+	close(c.owed)
+	if _, refused := errors.AsType[*frameError](err); refused {
+		c.log.Debug().Err(err).Msg("connection closed because of a bad request")
+	} else if !c.draining.Load() && !errors.Is(err, errUpstream) {
+		c.cancel() // the client is gone: nobody waits for what is owed
+		if !errors.Is(err, errEnded) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			c.log.Debug().Err(err).Msg("connection lost")
+		}
+	}
+	<-written
+	c.net.Close() //nolint:errcheck // nothing is left to do with it
+	close(c.forwarded)
+	if c.upstream != nil {
+		c.upstream.Close() //nolint:errcheck // an end of a pipe
+	}
+	c.helpers.Wait()
+}
+
+// drain lets the reader end; what is owed will still be answered.
+func (c *conn) drain() {
+	c.draining.Store(true)
+	c.net.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // fails only when closed
+}
+
+// read routes requests until there are no more. A *frameError says that the
+// client broke the protocol; what came before is still answered, as in Kafka.
+func (c *conn) read() error {
+	in := bufio.NewReaderSize(c.net, chunkBytes/4)
+	var buf []byte
+	for {
+		if err := c.awaitFrame(in); err != nil {
+			return err
+		}
+		frame, err := readFrame(in, buf, c.f.opts.Config.SocketRequestMaxBytes, func() error { return c.allow(stallTimeout) })
+		if err != nil {
+			return err
+		}
+		req, err := parseRequest(frame, c.f.apis)
+		if err != nil {
+			return err
+		}
+		p := c.f.route(req)
+		if err := c.dispatch(req, p); err != nil {
+			return err
+		}
+		// A handler may still read the frame; kfake has its own copy.
+		if buf = frame; p.handle != nil || p.edit != nil || cap(buf) > keepBuffer {
+			buf = nil
+		}
+	}
+}
+
+// awaitFrame waits for the first byte of a frame. A client that waits for an
+// answer is not idle.
+func (c *conn) awaitFrame(in *bufio.Reader) error {
+	for {
+		if err := c.allow(c.f.opts.Config.ConnectionsMaxIdle); err != nil {
+			return err
+		}
+		_, err := in.Peek(1)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded) && !c.draining.Load() && c.pending.Load() > 0:
+			continue
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return errEnded
+		}
+		return err
+	}
+}
+
+// allow sets the time for the next read. The look at draining comes after it,
+// so that it cannot undo the deadline that drain has set.
+func (c *conn) allow(d time.Duration) error {
+	if err := c.net.SetReadDeadline(c.f.opts.Now().Add(d)); err != nil {
+		return err
+	}
+	if c.draining.Load() {
+		return errEnded
+	}
+	return nil
+}
+
+// dispatch takes a place in the order of the answers and sets the request on
+// its way. It blocks while too much is owed: that is the back-pressure.
+func (c *conn) dispatch(req *request, p plan) error {
+	a := &answer{req: req, plan: p, ready: make(chan []byte, 1)}
+	if p.handle == nil {
+		// Unbuffered, so that the answers of a client that does not take them
+		// stay with kfake.
+		a.ready = make(chan []byte)
+	}
+	if !p.silent {
+		c.pending.Add(1)
+		select {
+		case c.owed <- a:
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
+	}
+	if p.handle == nil {
+		return c.forward(a)
+	}
+	c.helpers.Go(func() {
+		defer close(a.ready)
+		if resp := p.handle(c.ctx, c.principal); resp != nil {
+			a.ready <- encodeResponse(req.correlationID, resp)
+		}
+	})
+	return nil
+}
+
+// forward hands a request to kfake. It blocks while kfake is busy with this
+// connection: kfake serves one request of a connection after the other, and so
+// does Kafka.
+func (c *conn) forward(a *answer) error {
+	if c.upstream == nil {
+		up, err := c.f.opts.Embedded.dial(c.ctx, c.net.RemoteAddr())
+		if err != nil {
+			close(a.ready)
+			return fmt.Errorf("%w: %w", errUpstream, err)
+		}
+		c.upstream = up
+		context.AfterFunc(c.ctx, func() { up.Close() }) //nolint:errcheck // an end of a pipe
+		c.helpers.Go(c.readUpstream)
+	}
+	if !a.plan.silent {
+		select {
+		case c.forwarded <- a:
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
+	}
+	raw := a.req.raw
+	if a.plan.raw != nil {
+		raw = a.plan.raw
+	}
+	if _, err := c.upstream.Write(raw); err != nil {
+		return errUpstream
+	}
+	return nil
+}
+
+// readUpstream gives each answer of kfake to the one that waits for it.
+func (c *conn) readUpstream() {
+	in := bufio.NewReaderSize(c.upstream, chunkBytes)
+	for a := range c.forwarded {
+		frame, err := c.nextUpstream(in, a)
+		if err != nil {
+			if c.ctx.Err() == nil {
+				c.log.Debug().Err(err).Str("request", wire.NameForKey(a.req.key)).Int16("version", a.req.version).
+					Msg("the embedded broker gave no answer; closing the connection, as Kafka does")
+			}
+			close(a.ready)
+			return
+		}
+		select {
+		case a.ready <- frame:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *conn) nextUpstream(in *bufio.Reader, a *answer) ([]byte, error) {
+	frame, err := readResponse(in)
+	if err != nil {
+		return nil, err
+	}
+	id, err := responseID(frame)
+	if err != nil {
+		return nil, err
+	}
+	if id != a.req.correlationID {
+		return nil, fmt.Errorf("the answer to %d came where %d was due", id, a.req.correlationID)
+	}
+	if a.plan.edit == nil {
+		return frame, nil
+	}
+	resp, err := a.plan.edit(frame)
+	if err != nil {
+		return nil, fmt.Errorf("editing the answer: %w", err)
+	}
+	if resp == nil {
+		return frame, nil
+	}
+	return encodeResponse(id, resp), nil
+}
+
+// write sends the answers in the order of the requests.
+func (c *conn) write() {
+	for a := range c.owed {
+		select {
+		case frame, ok := <-a.ready:
+			if !ok {
+				return
+			}
+			if err := c.send(frame); err != nil {
+				return
+			}
+			c.pending.Add(-1)
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *conn) send(frame []byte) error {
+	for len(frame) > 0 {
+		n := min(len(frame), 1<<20)
+		if err := c.net.SetWriteDeadline(c.f.opts.Now().Add(stallTimeout)); err != nil {
+			return err
+		}
+		if _, err := c.net.Write(frame[:n]); err != nil {
+			return err
+		}
+		frame = frame[n:]
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/magiconair/properties"
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/broker/config"
+)
+
+// kafkaMaxSessionTimeout is Kafka's default of group.max.session.timeout.ms;
+// kfake's is five minutes.
+const kafkaMaxSessionTimeout = 30 * time.Minute
+
+// Embedded is the Kafka broker inside the process. It is always node 0: kfake
+// numbers its brokers itself.
+type Embedded struct {
+	cluster   *kfake.Cluster
+	ln        *memoryListener
+	clusterID string
+}
+
+// OpenEmbedded starts the broker on the data directory of the configuration,
+// which the caller has locked (see LockDir), or in memory when there is none.
+// Clients are told the address of node. repair, when not nil, mends the data
+// directory before it is read.
+func OpenEmbedded(cfg *config.Config, node Node, repair func(dir string) error, log zerolog.Logger) (*Embedded, error) {
+	clusterID, err := clusterID(cfg.LogDir, cfg.ClusterID)
+	if err != nil {
+		return nil, err
+	}
+	if repair != nil && cfg.LogDir != "" {
+		if err := repair(cfg.LogDir); err != nil {
+			return nil, fmt.Errorf("repairing the data directory %s: %w", cfg.LogDir, err)
+		}
+	}
+	ln := newMemoryListener(net.JoinHostPort(node.Host, strconv.Itoa(int(node.Port))))
+	opts := []kfake.Opt{
+		kfake.NumBrokers(1),
+		kfake.ClusterID(clusterID),
+		kfake.ListenFn(func(string, string) (net.Listener, error) { return ln, nil }),
+		kfake.DefaultNumPartitions(int(cfg.NumPartitions)),
+		kfake.GroupMaxSessionTimeout(kafkaMaxSessionTimeout),
+		kfake.BrokerConfigs(map[string]string{maxTimeoutName: kfakeMaxTimeout(cfg)}),
+		kfake.WithLogger(kfakeLogger{log.With().Str("component", "kfake").Logger()}),
+	}
+	if cfg.AutoCreateTopics {
+		opts = append(opts, kfake.AllowAutoTopicCreation())
+	}
+	if cfg.LogDir != "" {
+		opts = append(opts, kfake.DataDir(cfg.LogDir))
+		if cfg.SyncWrites {
+			opts = append(opts, kfake.SyncWrites())
+		}
+	}
+	cluster, err := kfake.NewCluster(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("starting the embedded broker: %w", err)
+	}
+	return &Embedded{cluster: cluster, ln: ln, clusterID: clusterID}, nil
+}
+
+// kfakeMaxTimeout is the limit that kfake gets. With two-phase commit it is
+// none, and the front draws the configured limit for all other producers.
+func kfakeMaxTimeout(cfg *config.Config) string {
+	if cfg.TwoPhaseCommit {
+		return strconv.Itoa(noTimeout)
+	}
+	return strconv.Itoa(int(cfg.TransactionMaxTimeoutMillis))
+}
+
+// ClusterID is the id that clients see.
+func (e *Embedded) ClusterID() string { return e.clusterID }
+
+// Close writes down what kfake keeps in memory and ends it. The front goes
+// first.
+func (e *Embedded) Close() { e.cluster.Close() }
+
+// Dial connects to kfake itself, past the front: for the node's own clients
+// that need none of what the front adds. It fits kgo.Dialer.
+func (e *Embedded) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return e.dial(ctx, address("127.0.0.1:0"))
+}
+
+func (e *Embedded) dial(ctx context.Context, from net.Addr) (net.Conn, error) {
+	return e.ln.dial(ctx, from)
+}
+
+// apiVersions asks kfake what it serves.
+func (e *Embedded) apiVersions(ctx context.Context) (apiTable, error) {
+	conn, err := e.Dial(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()                                      //nolint:errcheck // an end of a pipe
+	stop := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // wakes what follows
+	defer stop()
+
+	req := kmsg.NewPtrApiVersionsRequest() // of version 0, with an empty client id
+	frame := []byte{0, 0, 0, 0, 0, byte(apiVersionsKey), 0, 0, 0, 0, 0, 0, 0, 0}
+	frame[sizeBytes-1] = byte(len(frame) - sizeBytes)
+	if _, err = conn.Write(req.AppendTo(frame)); err != nil {
+		return nil, err
+	}
+	answer, err := readResponse(bufio.NewReader(conn))
+	if err != nil {
+		return nil, err
+	}
+	resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
+	if err := decodeResponse(answer, resp); err != nil {
+		return nil, err
+	}
+	t := make(apiTable, len(resp.ApiKeys))
+	for _, k := range resp.ApiKeys {
+		if kmsg.RequestForKey(k.ApiKey) != nil {
+			t[k.ApiKey] = versionRange{k.MinVersion, k.MaxVersion}
+		}
+	}
+	if len(t) == 0 {
+		return nil, errors.New("it serves nothing")
+	}
+	return t, nil
+}
+
+// metaFile holds, as with Kafka, whose data a directory has.
+const metaFile = "meta.properties"
+
+// kfakeMetaFile is the file that kfake writes first.
+const kfakeMetaFile = "meta.json"
+
+// clusterID gives the id of the data directory: the one that it has, the
+// configured one, or a new one, which is then written down. kfake keeps the id
+// that it finds and does not mind another one being asked for; a directory
+// taken for another cluster's would give its participants a false name.
+func clusterID(dir, configured string) (string, error) {
+	if dir == "" {
+		return orRandom(configured), nil
+	}
+	path := filepath.Join(dir, metaFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(dir, kfakeMetaFile)); err == nil {
+			return "", fmt.Errorf("%s has data, but no %s: it was written by another program or damaged", dir, metaFile)
+		}
+		id := orRandom(configured)
+		return id, writeMeta(dir, path, id)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading whose data %s has: %w", dir, err)
+	}
+	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
+	meta, err := loader.LoadBytes(text)
+	if err != nil {
+		return "", fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	id := meta.GetString("cluster.id", "")
+	switch {
+	case meta.GetString("version", "") != "1" || id == "":
+		return "", fmt.Errorf("%s is damaged or of a newer version: it needs version=1 and cluster.id", path)
+	case configured != "" && configured != id:
+		return "", fmt.Errorf("the data directory %s belongs to cluster %q, and cluster.id is %q; correct cluster.id or log.dirs", dir, id, configured)
+	}
+	return id, nil
+}
+
+func orRandom(id string) string {
+	if id != "" {
+		return id
+	}
+	var uuid [16]byte
+	rand.Read(uuid[:]) //nolint:errcheck // never fails (crypto/rand)
+	return base64.RawURLEncoding.EncodeToString(uuid[:])
+}
+
+// writeMeta writes through a second file: a crash in between must not leave
+// half a cluster id, nor lose it when kfake's own files stay.
+func writeMeta(dir, path, id string) error {
+	err := os.MkdirAll(dir, 0o750)
+	if err == nil {
+		err = writeSynced(path+".new", "version=1\nnode.id=0\ncluster.id="+id+"\n")
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("preparing the data directory (log.dirs): %w", err)
+	}
+	return nil
+}
+
+func writeSynced(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// kfakeLogger gives kfake's log to zerolog.
+type kfakeLogger struct{ log zerolog.Logger }
+
+// Logf implements kfake.Logger.
+func (l kfakeLogger) Logf(level kfake.LogLevel, format string, args ...any) {
+	levels := map[kfake.LogLevel]zerolog.Level{
+		kfake.LogLevelError: zerolog.ErrorLevel, kfake.LogLevelWarn: zerolog.WarnLevel,
+		kfake.LogLevelInfo: zerolog.DebugLevel, // kfake's info is each request
+	}
+	z, ok := levels[level]
+	if !ok {
+		z = zerolog.TraceLevel
+	}
+	l.log.WithLevel(z).Msgf(format, args...)
+}

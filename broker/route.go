@@ -1,0 +1,164 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// plan is what happens to one request.
+type plan struct {
+	// handle answers it here, on a goroutine of its own; nil: kfake does. A nil
+	// response closes the connection.
+	handle func(ctx context.Context, principal string) kmsg.Response
+	// raw replaces the request's bytes for kfake; nil: as they came.
+	raw []byte
+	// edit replaces kfake's answer, given with its length; a nil response
+	// leaves the bytes as they are.
+	edit func(frame []byte) (kmsg.Response, error)
+	// silent requests have no answer (Produce with acks=0).
+	silent bool
+}
+
+// answerWith is the plan of an answer that is known already.
+func answerWith(resp kmsg.Response) plan {
+	return plan{handle: func(context.Context, string) kmsg.Response { return resp }}
+}
+
+// editAs is an edit of the answer to req as kfake knows it.
+func editAs[T kmsg.Response](req kmsg.Request, edit func(T) kmsg.Response) func([]byte) (kmsg.Response, error) {
+	return func(frame []byte) (kmsg.Response, error) {
+		resp, ok := req.ResponseKind().(T)
+		if !ok {
+			return nil, fmt.Errorf("the answer to %s has another type", kmsg.NameForKey(req.Key()))
+		}
+		if err := decodeResponse(frame, resp); err != nil {
+			return nil, err
+		}
+		return edit(resp), nil
+	}
+}
+
+// route decides what happens to a request that the api table allows.
+func (f *Front) route(req *request) plan {
+	p := f.routeBody(req)
+	observe := f.opts.Observers[req.key]
+	if observe == nil || p.handle != nil || p.silent || p.edit != nil {
+		return p
+	}
+	p.edit = editAs(req.body, func(resp kmsg.Response) kmsg.Response {
+		observe(req.body, resp)
+		return nil
+	})
+	return p
+}
+
+func (f *Front) routeBody(req *request) plan {
+	switch body := req.body.(type) {
+	case nil:
+		return answerWith(f.unsupportedAPIVersions())
+	case *kmsg.ApiVersionsRequest:
+		return f.routeAPIVersions(body)
+	case *kmsg.FindCoordinatorRequest:
+		return f.routeOldFindCoordinator(body)
+	case *wire.FindCoordinatorRequest:
+		return f.routeFindCoordinator(req, body)
+	case *kmsg.InitProducerIDRequest:
+		return f.routeInitProducerID(body)
+	case *wire.InitProducerIDRequestV6:
+		return f.routeInitProducerIDV6(req, body)
+	case *kmsg.ProduceRequest:
+		return plan{silent: body.Acks == 0}
+	case *kmsg.MetadataRequest:
+		if f.opts.Embedded == nil {
+			return answerWith(f.metadata(body))
+		}
+	case *kmsg.DescribeConfigsRequest:
+		return plan{edit: editAs(body, f.showConfigs(body))}
+	case *kmsg.AlterConfigsRequest:
+		return f.routeAlterConfigs(req, body)
+	case *kmsg.IncrementalAlterConfigsRequest:
+		return f.routeIncrementalAlterConfigs(req, body)
+	default:
+		if coordinatorKey(req.key) {
+			return plan{handle: func(ctx context.Context, principal string) kmsg.Response {
+				return f.opts.Coordinator.Handle(ctx, principal, body)
+			}}
+		}
+	}
+	return plan{}
+}
+
+// coordinatorKey says that an API key is the coordinator's own and not one of
+// Kafka's with a newer version.
+func coordinatorKey(key int16) bool {
+	return key != wire.KeyFindCoordinator && key != wire.KeyInitProducerID && kmsg.RequestForKey(key) == nil
+}
+
+// table is every API key and version that this node serves.
+func (f *Front) table(ctx context.Context) (apiTable, error) {
+	t := apiTable{
+		apiVersionsKey:       {0, 4},
+		int16(kmsg.Metadata): {0, kmsg.NewPtrMetadataRequest().MaxVersion()},
+	}
+	if f.opts.Embedded != nil {
+		var err error
+		if t, err = f.opts.Embedded.apiVersions(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if f.opts.Coordinator != nil {
+		for _, api := range wire.APIs() {
+			if coordinatorKey(api.Key) {
+				t[api.Key] = versionRange{api.MinVersion, api.MaxVersion}
+			}
+		}
+		t[wire.KeyFindCoordinator] = versionRange{t[wire.KeyFindCoordinator].min, wire.FindCoordinatorVersion}
+	}
+	if r, ok := t[wire.KeyInitProducerID]; ok && f.opts.Config.UnstableAPIVersions {
+		// Kafka's rule: an unstable version is offered only when all are.
+		t[wire.KeyInitProducerID] = versionRange{r.min, wire.InitProducerIDVersion}
+	}
+	return t, nil
+}
+
+// routeOldFindCoordinator is FindCoordinator up to version 6, which kfake
+// answers when there is one. It refuses key type 3 by itself: those versions
+// do not have it.
+func (f *Front) routeOldFindCoordinator(body *kmsg.FindCoordinatorRequest) plan {
+	if f.opts.Embedded != nil {
+		return plan{}
+	}
+	resp := body.ResponseKind().(*kmsg.FindCoordinatorResponse)
+	resp.ErrorCode = kerr.InvalidRequest.Code
+	for _, key := range body.CoordinatorKeys {
+		c := kmsg.NewFindCoordinatorResponseCoordinator()
+		c.Key, c.ErrorCode = key, kerr.InvalidRequest.Code
+		resp.Coordinators = append(resp.Coordinators, c)
+	}
+	return answerWith(resp)
+}
+
+// routeFindCoordinator is version 7, whose layout is version 6's.
+func (f *Front) routeFindCoordinator(req *request, body *wire.FindCoordinatorRequest) plan {
+	switch {
+	case body.CoordinatorType == wire.CoordinatorTypeGlobalTransaction:
+		return plan{handle: func(context.Context, string) kmsg.Response {
+			return findCoordinators(f.opts.Coordinator, body)
+		}}
+	case f.opts.Embedded != nil:
+		return plan{raw: req.withVersion(wire.FindCoordinatorVersion - 1)}
+	}
+	resp := body.ResponseKind().(*wire.FindCoordinatorResponse)
+	for _, key := range body.CoordinatorKeys {
+		c := wire.NewFindCoordinatorResponseCoordinator()
+		c.Key, c.NodeID, c.Port, c.ErrorCode = key, -1, -1, kerr.InvalidRequest.Code
+		c.ErrorMessage = kmsg.StringPtr("this node coordinates global transactions only")
+		resp.Coordinators = append(resp.Coordinators, c)
+	}
+	return answerWith(resp)
+}
