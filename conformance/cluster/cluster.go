@@ -33,11 +33,11 @@ type Cluster struct {
 
 // Up returns the named cluster, started with the profile and answering. It
 // fails the test when the name is taken by a cluster with another profile.
-func Up(t testing.TB, name string, p Profile) *Cluster {
-	t.Helper()
-	c, err := Ensure(t.Context(), name, p)
+func Up(tb testing.TB, name string, p Profile) *Cluster {
+	tb.Helper()
+	c, err := Ensure(tb.Context(), name, p)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return c
 }
