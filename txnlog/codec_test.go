@@ -44,11 +44,11 @@ func claim() *Claim {
 	return &Claim{NodeID: 7, ProducerID: 4000, ProducerEpoch: 12, TimestampMillis: 1790000000789, Host: "gtc-1"}
 }
 
-func key(t testing.TB, id string) []byte {
-	t.Helper()
+func key(tb testing.TB, id string) []byte {
+	tb.Helper()
 	k, err := AppendKey(nil, id)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return k
 }

@@ -20,9 +20,9 @@ type script struct {
 	skipped []error
 }
 
-func newScript(t testing.TB) *script {
-	t.Helper()
-	s := &script{t: t, next: 100}
+func newScript(tb testing.TB) *script {
+	tb.Helper()
+	s := &script{t: tb, next: 100}
 	s.replay = Replay{
 		Partition: 3,
 		Entry: func(e Entry) error {
