@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
 func TestCommitIsVisibleOnBothClusters(t *testing.T) {
@@ -54,7 +56,7 @@ func TestThreeTransactionsWithoutAnEndTxnOfTheClient(t *testing.T) {
 	if got := e.ends; got != 6 {
 		t.Errorf("the coordinator sent %d EndTxn, want 6", got)
 	}
-	if got := e.count(1001); got != 3 {
+	if got := e.count(wire.KeyEndGlobalTxn); got != 3 {
 		t.Errorf("the coordinator got %d EndGlobalTxn, want 3", got)
 	}
 }
@@ -62,7 +64,7 @@ func TestThreeTransactionsWithoutAnEndTxnOfTheClient(t *testing.T) {
 func TestAbortBeforeCommitAsksNobody(t *testing.T) {
 	e := newEnv(t)
 	cl := e.open(t)
-	before := len(e.requests)
+	before := len(e.keys())
 	txn := begin(t, cl)
 	produce(t, txn, "us", "x")
 	produce(t, txn, "eu", "y")
@@ -72,7 +74,7 @@ func TestAbortBeforeCommitAsksNobody(t *testing.T) {
 	}
 	txn = begin(t, cl)
 	produce(t, txn, "us", "a")
-	if got := e.requests[before:]; len(got) != 0 {
+	if got := e.keys()[before:]; len(got) != 0 {
 		t.Errorf("the coordinator got requests of keys %v for an abort, want none", got)
 	}
 	commit(t, txn)
@@ -103,14 +105,14 @@ func TestProducersAreInitialisedAfterInitGlobalTxn(t *testing.T) {
 func TestTransactionWithoutRecordsAsksNobody(t *testing.T) {
 	e := newEnv(t)
 	cl := e.open(t)
-	before := len(e.requests)
+	before := len(e.keys())
 	for range 2 {
 		r := commit(t, begin(t, cl))
 		if len(r.Participants) != 0 {
 			t.Errorf("participants %+v, want none", r.Participants)
 		}
 	}
-	if got := e.requests[before:]; len(got) != 0 {
+	if got := e.keys()[before:]; len(got) != 0 {
 		t.Errorf("the coordinator got requests of keys %v, want none", got)
 	}
 }

@@ -175,15 +175,12 @@ func (t *Txn) abortLocally(ctx context.Context, cause error) {
 	t.result, t.known = Result{Outcome: OutcomeAborted}, true
 	parts := t.parts()
 	flushErr := t.flush(ctx, func(cl *kgo.Client) error { return cl.AbortBufferedRecords(ctx) })
-	errs := make([]error, len(parts))
-	_ = each(parts, func(p *participant) error { // every error is in errs
-		i := slices.Index(parts, p)
-		if errs[i] = flushErr; flushErr != nil {
+	errs := allErrors(parts, func(p *participant) error {
+		if flushErr != nil {
 			p.stale = true // a record may still be under way
-			return nil
+			return flushErr
 		}
-		errs[i] = p.abort(ctx)
-		return nil
+		return p.abort(ctx)
 	})
 	for i, p := range parts {
 		r := ParticipantResult{Cluster: p.name, ClusterID: p.clusterID, State: ParticipantComplete}

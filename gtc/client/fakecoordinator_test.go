@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"slices"
@@ -26,7 +25,6 @@ type fakeCoordinator struct {
 	t        *testing.T
 	addr     string
 	clusters map[string]*kgo.Client // by cluster id
-	endTxnV4 bool
 
 	mu       sync.Mutex
 	requests []int16 // keys, in order, ApiVersions left out
@@ -44,7 +42,7 @@ type fakeCoordinator struct {
 	findHook func(n int) (resp *wire.FindCoordinatorResponse, handled bool)
 	initHook func(n int, req *wire.InitGlobalTxnRequest) (resp *wire.InitGlobalTxnResponse, handled bool)
 	endHook  func(n int, req *wire.EndGlobalTxnRequest) (resp *wire.EndGlobalTxnResponse, handled bool)
-	// reached is called when EndGlobalTxn has been carried out, before its
+	// dropAnswer is called when EndGlobalTxn has been carried out, before its
 	// answer; true drops the answer and the connection.
 	dropAnswer func(n int) bool
 }
@@ -82,7 +80,7 @@ func newFakeCoordinator(t *testing.T, clusters ...participantCluster) *fakeCoord
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			wg.Go(func() {
 				defer stop()
-				defer c.Close()
+				defer func() { _ = c.Close() }()
 				f.serve(ctx, c)
 			})
 		}
@@ -302,6 +300,13 @@ func (f *fakeCoordinator) count(key int16) int {
 	return f.countLocked(key)
 }
 
+// keys are the keys of the requests so far.
+func (f *fakeCoordinator) keys() []int16 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.requests)
+}
+
 func (f *fakeCoordinator) note(event string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -335,5 +340,3 @@ func refusal(code int16) *wire.EndGlobalTxnResponse {
 	resp.ErrorCode = code
 	return resp
 }
-
-var errTest = errors.New("test")

@@ -148,7 +148,8 @@ func visibleIn(t *testing.T, addr, topic string) []string {
 	t.Helper()
 	ctx := deadline(t, 20*time.Second)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumeTopics(topic),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.DefaultProduceTopic(topic))
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.DefaultProduceTopic(topic),
+		kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +184,7 @@ func readIndependently(t *testing.T, addr, topic string, n int) []string {
 		Brokers: []string{addr}, Topic: topic, Partition: 0,
 		IsolationLevel: kafka.ReadCommitted, MaxWait: 100 * time.Millisecond,
 	})
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	var values []string
 	ctx := deadline(t, 20*time.Second)
 	for range n {

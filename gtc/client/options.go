@@ -15,8 +15,8 @@ import (
 const (
 	defaultTransactionTimeout = time.Minute
 	defaultAskTimeout         = 10 * time.Second
-	defaultBackoffMin         = 20 * time.Millisecond
-	defaultBackoffMax         = time.Second
+	shortestBackoff           = 20 * time.Millisecond
+	longestBackoff            = time.Second
 
 	// noTransactionTimeout is the transaction timeout that Kafka stores for a
 	// transaction that it never ends by itself. Only the global timeout ends
@@ -121,10 +121,10 @@ func (o Options) withDefaults() (Options, error) {
 	if err := orDefault("AskTimeout", &o.AskTimeout, defaultAskTimeout); err != nil {
 		return o, err
 	}
-	if err := orDefault("BackoffMin", &o.BackoffMin, defaultBackoffMin); err != nil {
+	if err := orDefault("BackoffMin", &o.BackoffMin, shortestBackoff); err != nil {
 		return o, err
 	}
-	if err := orDefault("BackoffMax", &o.BackoffMax, max(defaultBackoffMax, o.BackoffMin)); err != nil {
+	if err := orDefault("BackoffMax", &o.BackoffMax, max(longestBackoff, o.BackoffMin)); err != nil {
 		return o, err
 	}
 	if o.BackoffMax < o.BackoffMin {

@@ -33,7 +33,7 @@ func newSession(o Options) (*session, error) {
 		id:            o.GlobalTransactionalID,
 		timeoutMillis: int32(o.TransactionTimeout.Milliseconds()),
 	}
-	rand.Read(s.instance[:])
+	s.instance = newInstance()
 	var err error
 	if s.coord, err = newCoordinator(o); err != nil {
 		return nil, err
@@ -48,6 +48,13 @@ func newSession(o Options) (*session, error) {
 	}
 	slices.SortFunc(s.participants, func(a, b *participant) int { return strings.Compare(a.name, b.name) })
 	return s, nil
+}
+
+// newInstance is a random uuid for a client instance.
+func newInstance() [16]byte {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails, says package rand
+	return id
 }
 
 func (s *session) close() {
@@ -136,7 +143,7 @@ func (s *session) reopen(ctx context.Context) error {
 	case !ours:
 		return s.fenced
 	}
-	rand.Read(s.instance[:])
+	s.instance = newInstance()
 	for _, p := range s.participants {
 		p.stale = true
 	}
@@ -157,18 +164,22 @@ func (s *session) begin(ctx context.Context) error {
 
 // each calls f for all in parallel and returns the first error by name.
 func each(participants []*participant, f func(*participant) error) error {
+	for _, err := range allErrors(participants, f) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func allErrors(participants []*participant, f func(*participant) error) []error {
 	errs := make([]error, len(participants))
 	var wg sync.WaitGroup
 	for i, p := range participants {
 		wg.Go(func() { errs[i] = f(p) })
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return errs
 }
 
 // initGlobalTxn takes the id over, or makes sure of it when this instance has

@@ -1,0 +1,485 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// Case 12: kgo's Flush is nil although a record failed.
+func TestFailedRecordAbortsEverywhere(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	produce(t, txn, "eu", "b")
+	var promised error
+	done := make(chan struct{})
+	txn.Produce(t.Context(), "us", &kgo.Record{Topic: topic, Value: make([]byte, 3<<20)}, func(_ *kgo.Record, err error) {
+		promised = err
+		close(done)
+	})
+	produce(t, txn, "us", "c")
+	r, err := txn.Commit(deadline(t, 20*time.Second))
+	<-done
+	var record *RecordError
+	if !errors.As(err, new(*AbortedError)) || !errors.As(err, &record) {
+		t.Fatalf("Commit = %v, want an AbortedError because of a RecordError", err)
+	}
+	if record.Cluster != "us" || !errors.Is(promised, kerr.MessageTooLarge) || !errors.Is(err, kerr.MessageTooLarge) {
+		t.Errorf("cluster %q, promise %v, error %v; want us and MESSAGE_TOO_LARGE", record.Cluster, promised, err)
+	}
+	if r.Outcome != OutcomeAborted || !r.Complete() {
+		t.Errorf("result %+v, want aborted and complete", r)
+	}
+	for range 2 {
+		if _, again := txn.Commit(t.Context()); again.Error() != err.Error() {
+			t.Errorf("Commit again: %v, want %v", again, err)
+		}
+	}
+	if _, err := txn.Abort(t.Context()); err != nil {
+		t.Errorf("Abort after that: %v, want nil", err)
+	}
+	if n := e.count(wire.KeyEndGlobalTxn); n != 0 {
+		t.Errorf("the coordinator was asked %d times, want never", n)
+	}
+	txn = begin(t, cl)
+	produce(t, txn, "us", "d")
+	produce(t, txn, "eu", "d")
+	commit(t, txn)
+	for _, addr := range []string{e.us.addr, e.eu.addr} {
+		if got, want := visible(t, addr), []string{"d"}; !slices.Equal(got, want) {
+			t.Errorf("visible %q, want %q", got, want)
+		}
+	}
+}
+
+// What kgo does by itself when a broker has forgotten its producer: it takes a
+// new epoch in the middle of the transaction, which aborts what was written,
+// and goes on. The rest must not be committed alone.
+func TestNoNewProducerEpochInsideATransaction(t *testing.T) {
+	e := newEnv(t)
+	txn := begin(t, e.open(t))
+	if err := txn.ProduceSync(t.Context(), "us", &kgo.Record{Topic: topic, Value: []byte("a")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	var once atomic.Bool
+	e.us.fake.ControlKey(0, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		if !once.CompareAndSwap(false, true) {
+			return nil, nil, false
+		}
+		r := req.(*kmsg.ProduceRequest)
+		resp := r.ResponseKind().(*kmsg.ProduceResponse)
+		for _, rt := range r.Topics {
+			st := kmsg.NewProduceResponseTopic()
+			st.Topic, st.TopicID = rt.Topic, rt.TopicID
+			for _, rp := range rt.Partitions {
+				sp := kmsg.NewProduceResponseTopicPartition()
+				sp.Partition, sp.ErrorCode, sp.LogStartOffset = rp.Partition, kerr.UnknownProducerID.Code, 1000
+				st.Partitions = append(st.Partitions, sp)
+			}
+			resp.Topics = append(resp.Topics, st)
+		}
+		return resp, nil, true
+	})
+	produce(t, txn, "us", "b")
+	produce(t, txn, "eu", "c")
+	_, err := txn.Commit(deadline(t, 20*time.Second))
+	if !errors.As(err, new(*AbortedError)) {
+		t.Fatalf("Commit = %v, want an AbortedError", err)
+	}
+	if !once.Load() {
+		t.Fatal("the fault was not met")
+	}
+	if n := e.count(wire.KeyEndGlobalTxn); n != 0 {
+		t.Errorf("the coordinator was asked %d times, want never", n)
+	}
+	for _, addr := range []string{e.us.addr, e.eu.addr} {
+		if got := visible(t, addr); len(got) != 0 {
+			t.Errorf("visible %q, want nothing", got)
+		}
+	}
+}
+
+// The same request is sent until there is an answer, to whoever coordinates.
+func TestCommitAsksAgain(t *testing.T) {
+	loading := kerr.CoordinatorLoadInProgress.Code
+	for name, fault := range map[string]func(e env){
+		"answer lost":           func(e env) { e.dropAnswer = func(n int) bool { return n <= 2 } },
+		"not the coordinator":   func(e env) { e.endHook = first(2, kerr.NotCoordinator.Code) },
+		"loading":               func(e env) { e.endHook = first(3, loading) },
+		"not available":         func(e env) { e.endHook = first(2, kerr.CoordinatorNotAvailable.Code) },
+		"previous one pending":  func(e env) { e.endHook = first(2, kerr.ConcurrentTransactions.Code) },
+		"participant away":      func(e env) { e.endHook = first(2, wire.ParticipantNotAvailable.Code) },
+		"not decided":           func(e env) { e.endHook = first(2, 0) },
+		"request lost":          func(e env) { e.endHook = breakFirst(2) },
+		"coordinator not found": func(e env) { e.endHook, e.findHook = breakFirst(1), findFails(e, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			cl := e.open(t)
+			fault(e)
+			for i := range 2 {
+				txn := begin(t, cl)
+				produce(t, txn, "us", fmt.Sprint(i))
+				produce(t, txn, "eu", fmt.Sprint(i))
+				commit(t, txn)
+			}
+			if n := e.count(wire.KeyEndGlobalTxn); n < 3 {
+				t.Errorf("%d EndGlobalTxn, want the first one repeated", n)
+			}
+			for _, c := range []participantCluster{e.us, e.eu} {
+				if got, want := visible(t, c.addr), []string{"0", "1"}; !slices.Equal(got, want) {
+					t.Errorf("%s shows %q, want %q", c.name, got, want)
+				}
+				if got := c.endTxns.Load(); got != 2 {
+					t.Errorf("%s got %d EndTxn, want 2", c.name, got)
+				}
+			}
+		})
+	}
+}
+
+type endHook = func(n int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool)
+
+func first(times int, code int16) endHook {
+	return func(n int, _ *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		return refusal(code), n <= times
+	}
+}
+
+func breakFirst(times int) endHook {
+	return func(n int, _ *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) { return nil, n <= times }
+}
+
+// findFails fails the look-ups that follow the first one.
+func findFails(e env, times int) func(int) (*wire.FindCoordinatorResponse, bool) {
+	return func(n int) (*wire.FindCoordinatorResponse, bool) {
+		resp := wire.NewPtrFindCoordinatorResponse()
+		resp.Coordinators = []wire.FindCoordinatorResponseCoordinator{{
+			Key: "payments-7", ErrorCode: kerr.CoordinatorNotAvailable.Code,
+		}}
+		return resp, n > 1 && n <= 1+times
+	}
+}
+
+func TestVoteAgainstCommitIsAnAbort(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	reason := "not prepared: cluster-eu: fenced"
+	e.endHook = func(n int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		if n > 1 {
+			return nil, false
+		}
+		copied := *req
+		copied.Committed = false
+		resp := e.endGlobalTxn(t.Context(), &copied)
+		resp.ErrorMessage = &reason
+		return resp, true
+	}
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	produce(t, txn, "eu", "a")
+	r, err := txn.Commit(deadline(t, 20*time.Second))
+	if !errors.As(err, new(*AbortedError)) || !strings.Contains(err.Error(), reason) {
+		t.Fatalf("Commit = %v, want an AbortedError with the coordinator's reason", err)
+	}
+	if r.Reason != reason || !r.Complete() {
+		t.Errorf("result %+v", r)
+	}
+	txn = begin(t, cl)
+	produce(t, txn, "us", "b")
+	commit(t, txn)
+	if got := e.us.inits.Load(); got != 1 {
+		t.Errorf("us got %d InitProducerId, want 1: an abort by the coordinator is adopted as well", got)
+	}
+	if got, want := visible(t, e.us.addr), []string{"b"}; !slices.Equal(got, want) {
+		t.Errorf("us shows %q, want %q", got, want)
+	}
+}
+
+// Case 9: the deadline passes while the coordinator decides, and the abort that
+// follows is told which outcome won. No EndTxn of the client leaves.
+func TestAbortAfterCommitReturnsTheOutcomeThatWon(t *testing.T) {
+	for _, committed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("committed=%v", committed), func(t *testing.T) {
+			e := newEnv(t)
+			cl := e.open(t)
+			e.endHook = func(n int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+				if n == 1 && committed {
+					e.endGlobalTxn(context.Background(), req)
+				}
+				return refusal(0), n == 1 || req.Committed
+			}
+			txn := begin(t, cl)
+			produce(t, txn, "us", "a")
+			produce(t, txn, "eu", "a")
+			_, err := txn.Commit(deadline(t, 300*time.Millisecond))
+			var unknown *UnknownOutcomeError
+			if !errors.As(err, &unknown) || !unknown.Asked || unknown.Final {
+				t.Fatalf("Commit = %v, want an UnknownOutcomeError that was asked", err)
+			}
+			if _, err := cl.Begin(t.Context()); !errors.Is(err, ErrTxnOpen) {
+				t.Errorf("Begin = %v, want ErrTxnOpen", err)
+			}
+			want := []string{"a"}
+			wantAbort, wantOutcome := ErrCommitted, OutcomeCommitted
+			if !committed {
+				want, wantAbort, wantOutcome = nil, nil, OutcomeAborted
+			}
+			for range 3 {
+				r, err := txn.Abort(deadline(t, 10*time.Second))
+				if !errors.Is(err, wantAbort) || r.Outcome != wantOutcome {
+					t.Fatalf("Abort = %v, %v, want %v, %v", r.Outcome, err, wantOutcome, wantAbort)
+				}
+				r, err = txn.Commit(deadline(t, 10*time.Second))
+				if errors.As(err, new(*AbortedError)) == committed || r.Outcome != wantOutcome {
+					t.Fatalf("Commit = %v, %v, want %v", r.Outcome, err, wantOutcome)
+				}
+			}
+			for _, c := range []participantCluster{e.us, e.eu} {
+				if got := c.endTxns.Load(); got != 1 {
+					t.Errorf("%s got %d EndTxn, want 1", c.name, got)
+				}
+				if got := visible(t, c.addr); !slices.Equal(got, want) {
+					t.Errorf("%s shows %q, want %q", c.name, got, want)
+				}
+			}
+		})
+	}
+}
+
+// Case 35: decided is not yet visible, the result says so, and Wait waits.
+func TestPendingParticipant(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	var back atomic.Bool
+	e.endHook = func(n int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		if back.Load() {
+			return nil, false
+		}
+		resp := wire.NewPtrEndGlobalTxnResponse()
+		resp.Outcome = wire.OutcomeCommitted
+		for _, p := range req.Participants {
+			resp.Participants = append(resp.Participants, wire.EndGlobalTxnResponseParticipant{
+				ClusterID: p.ClusterID, State: wire.ParticipantPending, ProducerID: -1, ProducerEpoch: -1,
+			})
+		}
+		return resp, true
+	}
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	r, err := txn.Commit(deadline(t, 10*time.Second))
+	if err != nil || r.Outcome != OutcomeCommitted || r.Complete() || !slices.Equal(r.Pending(), []string{"us"}) {
+		t.Fatalf("Commit = %+v, %v, want committed and waiting for us", r, err)
+	}
+	var pending *PendingError
+	if _, err := cl.Begin(deadline(t, 200*time.Millisecond)); !errors.As(err, &pending) || !slices.Equal(pending.Clusters, []string{"us"}) {
+		t.Fatalf("Begin = %v, want a PendingError for us", err)
+	}
+	if got := e.us.inits.Load(); got != 1 {
+		t.Fatalf("us got %d InitProducerId while the outcome was open there, want 1", got)
+	}
+	back.Store(true)
+	if r, err = txn.Wait(deadline(t, 10*time.Second)); err != nil || !r.Complete() {
+		t.Fatalf("Wait = %+v, %v, want complete", r, err)
+	}
+	if got, want := visible(t, e.us.addr), []string{"a"}; !slices.Equal(got, want) {
+		t.Errorf("us shows %q, want %q", got, want)
+	}
+	txn = begin(t, cl)
+	produce(t, txn, "us", "b")
+	commit(t, txn)
+}
+
+// A participant whose producer cannot go on is initialised again, after
+// InitGlobalTxn.
+func TestProducerIsInitialisedAgainWhenTheReplySaysSo(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	e.endHook = func(n int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		if n > 1 {
+			return nil, false
+		}
+		resp := *e.endGlobalTxn(t.Context(), req)
+		resp.Participants = slices.Clone(resp.Participants)
+		for i := range resp.Participants {
+			if p := &resp.Participants[i]; p.ClusterID == e.eu.id {
+				p.ProducerID, p.ProducerEpoch = -1, -1
+			}
+		}
+		return &resp, true
+	}
+	for i := range 2 {
+		txn := begin(t, cl)
+		produce(t, txn, "us", fmt.Sprint(i))
+		produce(t, txn, "eu", fmt.Sprint(i))
+		commit(t, txn)
+	}
+	if us, eu := e.us.inits.Load(), e.eu.inits.Load(); us != 1 || eu != 2 {
+		t.Errorf("InitProducerId: us %d, eu %d, want 1 and 2", us, eu)
+	}
+	if got := e.count(wire.KeyInitGlobalTxn); got != 2 {
+		t.Errorf("%d InitGlobalTxn, want 2", got)
+	}
+	for _, c := range []participantCluster{e.us, e.eu} {
+		if got, want := visible(t, c.addr), []string{"0", "1"}; !slices.Equal(got, want) {
+			t.Errorf("%s shows %q, want %q", c.name, got, want)
+		}
+	}
+}
+
+func TestHeuristicOutcome(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	var forgotten atomic.Bool
+	e.endHook = func(_ int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		if req.Sequence > 1 {
+			return nil, false
+		}
+		resp := *e.endGlobalTxn(t.Context(), req)
+		if forgotten.Load() {
+			return &resp, true
+		}
+		resp.ErrorCode = wire.HeuristicOutcome.Code
+		resp.Participants = slices.Clone(resp.Participants)
+		resp.Participants[0].State = wire.ParticipantHeuristicAbort
+		resp.Participants[0].ProducerID = -1
+		return &resp, true
+	}
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	produce(t, txn, "eu", "a")
+	_, err := txn.Commit(deadline(t, 10*time.Second))
+	var heuristic *HeuristicError
+	if !errors.As(err, &heuristic) || heuristic.Result.Outcome != OutcomeCommitted {
+		t.Fatalf("Commit = %v, want a HeuristicError of a commit", err)
+	}
+	if p := heuristic.Result.Participants[0]; p.Cluster != "eu" || p.State != ParticipantHeuristicAbort {
+		t.Errorf("first participant %+v, want eu, heuristic abort", p)
+	}
+	if _, err := cl.Begin(deadline(t, 10*time.Second)); !errors.As(err, new(*HeuristicError)) {
+		t.Fatalf("Begin = %v, want the HeuristicError until it is forgotten", err)
+	}
+	forgotten.Store(true)
+	txn = begin(t, cl)
+	produce(t, txn, "eu", "b")
+	commit(t, txn)
+}
+
+// With one participant its own answer is the outcome, and it can be lost.
+func TestHeuristicOutcomeWithoutDecision(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	e.endHook = func(_ int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		resp := refusal(wire.HeuristicOutcome.Code)
+		resp.Participants = []wire.EndGlobalTxnResponseParticipant{{
+			ClusterID: req.Participants[0].ClusterID, State: wire.ParticipantHeuristicUnknown, ProducerID: -1, ProducerEpoch: -1,
+		}}
+		return resp, true
+	}
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	r, err := txn.Commit(deadline(t, 10*time.Second))
+	if !errors.As(err, new(*HeuristicError)) || r.Outcome != OutcomeUnknown {
+		t.Fatalf("Commit = %v, %v, want a HeuristicError, outcome unknown", r.Outcome, err)
+	}
+	if _, err := txn.Abort(t.Context()); !errors.As(err, new(*HeuristicError)) {
+		t.Errorf("Abort = %v, want the same", err)
+	}
+}
+
+func TestFencedByAnotherClient(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	e.takeOver()
+	inits := e.us.inits.Load()
+	for range 2 {
+		if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*FencedError)) {
+			t.Fatalf("Commit = %v, want a FencedError", err)
+		}
+	}
+	for range 2 {
+		if _, err := cl.Begin(deadline(t, 10*time.Second)); !errors.As(err, new(*FencedError)) {
+			t.Fatalf("Begin = %v, want a FencedError", err)
+		}
+	}
+	if got := e.us.inits.Load(); got != inits {
+		t.Errorf("a fenced client sent %d InitProducerId", got-inits)
+	}
+}
+
+// The session ended by its timeout and nobody else has the id: the client goes
+// on under a new instance.
+func TestSessionEndedByTimeoutIsReopened(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	produce(t, txn, "eu", "a")
+	e.endSession()
+	if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*FencedError)) {
+		t.Fatalf("Commit = %v, want a FencedError", err)
+	}
+	txn = begin(t, cl)
+	produce(t, txn, "us", "b")
+	produce(t, txn, "eu", "b")
+	commit(t, txn)
+	for _, c := range []participantCluster{e.us, e.eu} {
+		if got, want := visible(t, c.addr), []string{"b"}; !slices.Equal(got, want) {
+			t.Errorf("%s shows %q, want %q", c.name, got, want)
+		}
+	}
+}
+
+func TestOutcomeNoLongerRemembered(t *testing.T) {
+	for _, code := range []int16{wire.GlobalTransactionTooOld.Code, kerr.TransactionalIDNotFound.Code} {
+		e := newEnv(t)
+		cl := e.open(t)
+		e.endHook = first(1, code)
+		txn := begin(t, cl)
+		produce(t, txn, "us", "a")
+		var unknown *UnknownOutcomeError
+		for range 2 {
+			if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, &unknown) || !unknown.Final {
+				t.Fatalf("code %d: Commit = %v, want a final UnknownOutcomeError", code, err)
+			}
+		}
+		txn = begin(t, cl)
+		produce(t, txn, "us", "b")
+		commit(t, txn)
+		if got, want := visible(t, e.us.addr), []string{"b"}; !slices.Equal(got, want) {
+			t.Errorf("us shows %q, want %q", got, want)
+		}
+	}
+}
+
+// An answer that is an error proves nothing, so there is no local abort.
+func TestOtherErrorLeavesTheOutcomeUnknown(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	e.endHook = first(1, kerr.InvalidRequest.Code)
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	var unknown *UnknownOutcomeError
+	if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, &unknown) || !unknown.Asked || unknown.Final {
+		t.Fatalf("Commit = %v, want an UnknownOutcomeError", err)
+	}
+	if got := e.us.endTxns.Load(); got != 0 {
+		t.Fatalf("us got %d EndTxn, want none", got)
+	}
+	commit(t, txn) // asked again
+}
