@@ -76,11 +76,15 @@ func (c *cluster) session(ctx context.Context) (*session, error) {
 	if s != nil {
 		return s, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	bounded, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	got, err := c.connecting.do(ctx, struct{}{})
+	got, err := c.connecting.do(bounded, struct{}{})
 	if err != nil {
-		return nil, fmt.Errorf("connecting: %w", err)
+		err = fmt.Errorf("connecting: %w", err)
+		if ctx.Err() == nil { // the cluster's time was up, not the caller's
+			c.note(err)
+		}
+		return nil, err
 	}
 	return got.s, got.err
 }

@@ -44,15 +44,33 @@ func (s *session) scan(ctx context.Context, known func(id string) bool) ([]gtc.O
 	if err != nil {
 		return nil, err
 	}
-	nodes := before.nodes
-	found := make([][]gtc.OpenTransaction, len(nodes))
-	failed := make([]error, len(nodes), len(nodes)+1)
-	inParallel(len(nodes), func(i int) { found[i], failed[i] = s.scanBroker(ctx, nodes[i], known) })
+	listed := make([][]string, len(before.nodes))
+	failed := make([]error, len(before.nodes))
+	inParallel(len(before.nodes), func(i int) { listed[i], failed[i] = s.list(ctx, before.nodes[i]) })
+	listers := make(map[string][]int32) // kfake lists every id at every broker
+	for i, ids := range listed {
+		for _, id := range ids {
+			if known(id) {
+				listers[id] = append(listers[id], before.nodes[i])
+			}
+		}
+	}
+	// Who lists an id coordinates it. A look at the broker that did before,
+	// and does not know yet that it no longer does, would miss what is open.
+	ids := slices.Sorted(maps.Keys(listers))
+	for _, id := range ids {
+		s.coordinatedBy(id, listers[id])
+	}
+	var open []gtc.OpenTransaction
+	for some := range slices.Chunk(ids, gatherLimit) {
+		looks, errs := s.lookAt(ctx, some)
+		open, failed = append(open, looks...), append(failed, errs...)
+	}
 	after, err := s.leaders(ctx)
 	if err == nil && !maps.Equal(before.leaders, after.leaders) {
 		err = fmt.Errorf("leaders of %s changed during the scan", transactionStateTopic)
 	}
-	return slices.Concat(found...), errors.Join(append(failed, err)...)
+	return open, errors.Join(append(failed, err)...)
 }
 
 // leadership is who leads which partition of __transaction_state.
@@ -98,10 +116,9 @@ func (s *session) leaders(ctx context.Context) (leadership, error) {
 	return l, nil
 }
 
-// scanBroker lists the open transactions that one broker coordinates.
-func (s *session) scanBroker(ctx context.Context, node int32, known func(string) bool) ([]gtc.OpenTransaction, error) {
-	info, err := s.verify(ctx, node)
-	if err != nil {
+// list is the ids of the open transactions that one broker coordinates.
+func (s *session) list(ctx context.Context, node int32) ([]string, error) {
+	if _, err := s.verify(ctx, node); err != nil {
 		return nil, err
 	}
 	req := kmsg.NewPtrListTransactionsRequest()
@@ -116,28 +133,28 @@ func (s *session) scanBroker(ctx context.Context, node int32, known func(string)
 	if len(resp.UnknownStateFilters) > 0 {
 		return nil, fmt.Errorf("broker %d does not know the transaction states %v", node, resp.UnknownStateFilters)
 	}
-	var ids []string
+	ids := make([]string, 0, len(resp.TransactionStates))
 	for _, t := range resp.TransactionStates {
-		if known(t.TransactionalID) {
-			ids = append(ids, t.TransactionalID)
-		}
+		ids = append(ids, t.TransactionalID)
 	}
-	var open []gtc.OpenTransaction
-	var failed []error
-	for some := range slices.Chunk(ids, gatherLimit) {
-		looks := s.describeAt(ctx, node, some)
-		for _, id := range some {
-			switch look := looks[id]; {
-			case !look.given:
-				failed = append(failed, fmt.Errorf("broker %d leaves transactional id %q out", node, id))
-			case look.err != nil:
-				failed = append(failed, fmt.Errorf("broker %d, transactional id %q: %w", node, id, look.err))
-			case look.view.state == stateOngoing: // else it has ended since
-				open = append(open, look.view.open(id, info))
-			}
+	return ids, nil
+}
+
+// lookAt describes ids that were open when they were listed. One that has ended
+// since is left out; one that could not be asked is an error.
+func (s *session) lookAt(ctx context.Context, ids []string) ([]gtc.OpenTransaction, []error) {
+	looks := make([]gtc.OpenTransaction, len(ids))
+	errs := make([]error, len(ids))
+	inParallel(len(ids), func(i int) {
+		seen, info, err := s.describe(ctx, ids[i])
+		switch {
+		case err != nil:
+			errs[i] = fmt.Errorf("transactional id %q: %w", ids[i], err)
+		case seen.state == stateOngoing:
+			looks[i] = seen.open(ids[i], info)
 		}
-	}
-	return open, errors.Join(failed...)
+	})
+	return slices.DeleteFunc(looks, func(o gtc.OpenTransaction) bool { return o.ID == "" }), errs
 }
 
 func (v view) open(id string, info brokerInfo) gtc.OpenTransaction {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -301,6 +302,15 @@ func (s *session) moved(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.coordinators, id)
+}
+
+// coordinatedBy forgets where the id is coordinated unless it is one of nodes.
+func (s *session) coordinatedBy(id string, nodes []int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if node, ok := s.coordinators[id]; ok && !slices.Contains(nodes, node) {
+		delete(s.coordinators, id)
+	}
 }
 
 // find is finding's run: one FindCoordinator for many ids. It is a read, so

@@ -1,0 +1,250 @@
+package participant
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// scripted is a cluster whose transaction coordinator says what the test says.
+type scripted struct {
+	c    *kfake.Cluster
+	code int16 // to EndTxn
+	seen kmsg.DescribeTransactionsResponseTransactionState
+	ends int
+}
+
+func newScripted(t *testing.T) (*scripted, *Clusters) {
+	t.Helper()
+	s := &scripted{c: fake(t, "A")}
+	s.state("CompleteCommit", 7, 4, 1000)
+	answer(s.c, keyEndTxn, func(req *kmsg.EndTxnRequest) kmsg.Response {
+		s.ends++
+		resp := req.ResponseKind().(*kmsg.EndTxnResponse)
+		resp.ErrorCode = s.code
+		if s.code == 0 && req.Version >= endTxnBumps {
+			resp.ProducerID, resp.ProducerEpoch = req.ProducerID, req.ProducerEpoch+1
+		}
+		return resp
+	})
+	answer(s.c, 65, func(req *kmsg.DescribeTransactionsRequest) kmsg.Response {
+		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+		for _, id := range req.TransactionalIDs {
+			st := s.seen
+			st.TransactionalID = id
+			resp.TransactionStates = append(resp.TransactionStates, st)
+		}
+		return resp
+	})
+	return s, drive(t, at("a", s.c.ListenAddrs()...))
+}
+
+func (s *scripted) state(state string, pid int64, epoch int16, start int64) {
+	s.seen = kmsg.NewDescribeTransactionsResponseTransactionState()
+	s.seen.State, s.seen.ProducerID, s.seen.ProducerEpoch, s.seen.StartTimestamp = state, pid, epoch, start
+	s.seen.TimeoutMillis = unlimited
+}
+
+// branch is the participant transaction of these tests: producer id 7, epoch 3,
+// begun at 1000.
+func branch(version int16) txnlog.Participant {
+	return txnlog.Participant{
+		ClusterID: "A", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: version,
+		AuditTopic: "t", AuditOffset: 1000,
+	}
+}
+
+// fresh forgets earlier ends, as a vote does.
+func fresh(c *Clusters, p txnlog.Participant) {
+	c.all[0].attempts.voted(attemptKey{"tid", p.ProducerID, p.ProducerEpoch})
+}
+
+func TestEveryRowOfTheAnswerTable(t *testing.T) {
+	s, c := newScripted(t)
+	for _, row := range Answers {
+		for _, version := range []int16{endTxnBumps, endTxnKeeps} {
+			for _, commit := range []bool{true, false} {
+				name := "NONE"
+				s.code = 0
+				if row.Code != nil {
+					name, s.code = row.Code.Message, row.Code.Code
+				}
+				want := map[bool]map[int16]Verdict{
+					true:  {5: row.CommitV5, 4: row.CommitV4},
+					false: {5: row.AbortV5, 4: row.AbortV4},
+				}[commit][version]
+				t.Run(fmt.Sprintf("%s/v%d/commit=%v", name, version, commit), func(t *testing.T) {
+					p := branch(version)
+					fresh(c, p)
+					s.ends = 0
+					// What the state proves is committed, so a row that must
+					// be proved comes out as that.
+					s.state("CompleteCommit", 7, map[int16]int16{5: 4, 4: 3}[version], 1000)
+					ans := c.End(t.Context(), "tid", p, commit, false)
+					checkVerdict(t, want, ans, commit, s.ends)
+					if ans.EndTxnVersion != version {
+						t.Errorf("version %d, want %d", ans.EndTxnVersion, version)
+					}
+				})
+			}
+		}
+	}
+}
+
+func checkVerdict(t *testing.T, want Verdict, ans gtc.EndAnswer, commit bool, ends int) {
+	t.Helper()
+	if ans.Uncertain {
+		t.Error("uncertain, though it was answered")
+	}
+	switch want {
+	case Done:
+		if ans.Outcome != gtc.EndDone || ends != 1 {
+			t.Errorf("outcome %d after %d EndTxn (%s), want done after 1", ans.Outcome, ends, ans.Detail)
+		}
+	case Retry:
+		if ans.Outcome != gtc.EndRetry || ends != 1 {
+			t.Errorf("outcome %d after %d EndTxn (%s), want retry after 1", ans.Outcome, ends, ans.Detail)
+		}
+	case Alarm:
+		if ans.Outcome != gtc.EndRetry || ends != 1 {
+			t.Errorf("outcome %d after %d EndTxn (%s), want retry after 1", ans.Outcome, ends, ans.Detail)
+		}
+		contains(t, ans.Detail, "operator")
+	case Prove:
+		outcome := gtc.EndCommitted
+		if commit {
+			outcome = gtc.EndDone
+		}
+		// v4 looks before it asks again, and sees that it is not open.
+		if ans.Outcome != outcome || ends < 1 || ends > 2 {
+			t.Errorf("outcome %d after %d EndTxn (%s), want %d", ans.Outcome, ends, ans.Detail, outcome)
+		}
+	}
+}
+
+// A code that the table does not name, invented later perhaps, proves nothing.
+func TestACodeNotInTheTableIsRetried(t *testing.T) {
+	s, c := newScripted(t)
+	listed := map[int16]bool{0: true}
+	for _, row := range Answers {
+		if row.Code != nil {
+			listed[row.Code.Code] = true
+		}
+	}
+	for code := int16(-1); code <= 200; code++ {
+		if listed[code] {
+			continue
+		}
+		s.code = code
+		for _, version := range []int16{endTxnBumps, endTxnKeeps} {
+			for _, commit := range []bool{true, false} {
+				p := branch(version)
+				fresh(c, p)
+				if ans := c.End(t.Context(), "tid", p, commit, false); ans.Outcome != gtc.EndRetry {
+					t.Errorf("%v, v%d, commit=%v: outcome %d, want retry", kerr.ErrorForCode(code), version, commit, ans.Outcome)
+				}
+			}
+		}
+	}
+}
+
+// A fatal answer of a deposed coordinator is not believed: the second answer,
+// after a new look-up and over a fresh connection, is the one that counts.
+func TestAFatalAnswerIsAskedForTwice(t *testing.T) {
+	for _, version := range []int16{endTxnBumps, endTxnKeeps} {
+		for _, row := range Answers {
+			if row.CommitV5 != Prove {
+				continue
+			}
+			s, c := newScripted(t)
+			s.state("Ongoing", 7, 3, 1000)
+			var first *kmsg.EndTxnRequest
+			answer(s.c, keyEndTxn, func(req *kmsg.EndTxnRequest) kmsg.Response {
+				resp := req.ResponseKind().(*kmsg.EndTxnResponse)
+				if first == nil {
+					first, resp.ErrorCode = req, row.Code.Code
+				}
+				return resp
+			})
+			fresh(c, branch(version))
+			ans := c.End(t.Context(), "tid", branch(version), true, false)
+			if ans.Outcome != gtc.EndDone {
+				t.Errorf("v%d %s, then NONE: outcome %d (%s), want done", version, row.Code.Message, ans.Outcome, ans.Detail)
+			}
+		}
+	}
+}
+
+// What the state of the transaction coordinator proves about producer id 7,
+// epoch 3, begun at 1000 (or, seen=false, never seen open).
+func TestWhatTheStateProves(t *testing.T) {
+	const yes, no = true, false
+	for _, tc := range []struct {
+		state   string
+		pid     int64
+		epoch   int16
+		start   int64
+		version int16
+		seen    bool
+		want    finding
+	}{
+		// Version 5: the epoch names the transaction.
+		{"Ongoing", 7, 3, 1000, 5, yes, stillOpen},
+		{"Ongoing", 7, 4, 1500, 5, yes, movedOn}, // the next one is open
+		{"PrepareCommit", 7, 4, 1000, 5, yes, ending},
+		{"PrepareAbort", 7, 4, 1000, 5, yes, ending},
+		{"CompleteCommit", 7, 4, 1000, 5, yes, committed},
+		{"CompleteAbort", 7, 4, 1000, 5, yes, aborted},
+		{"CompleteCommit", 7, 4, 1000, 5, no, committed},
+		{"CompleteAbort", 7, 4, 1000, 5, no, aborted},
+		{"CompleteAbort", 7, 4, 1500, 5, yes, movedOn}, // an old client ended with v4
+		{"CompleteCommit", 7, 5, 1500, 5, yes, movedOn},
+		{"CompleteCommit", 7, 3, 500, 5, no, neverBegun}, // the transaction before
+		{"CompleteAbort", 7, 3, 500, 5, no, neverBegun},
+		{"CompleteCommit", 7, 3, 500, 5, yes, movedOn}, // was open, is not, lost
+		{"Empty", 7, 3, -1, 5, no, neverBegun},
+		{"Empty", 7, 3, -1, 5, yes, movedOn},
+		{"Empty", 7, 4, -1, 5, yes, movedOn},
+		{"Empty", 7, 5, -1, 5, no, movedOn},
+		{"CompleteCommit", 8, 0, 1000, 5, yes, movedOn}, // another producer id, and not at the ceiling
+		{"", -1, -1, -1, 5, yes, movedOn},
+		{"SomethingNew", 7, 4, 1000, 5, yes, movedOn},
+		// Version 4: the start time does.
+		{"Ongoing", 7, 3, 1000, 4, yes, stillOpen},
+		{"Ongoing", 7, 3, 1500, 4, yes, movedOn}, // the next one, at the same epoch
+		{"Ongoing", 7, 3, 1500, 4, no, stillOpen},
+		{"PrepareCommit", 7, 3, 1000, 4, yes, ending},
+		{"CompleteCommit", 7, 3, 1000, 4, yes, committed},
+		{"CompleteAbort", 7, 3, 1000, 4, yes, aborted},
+		{"CompleteAbort", 7, 4, 1000, 4, yes, aborted}, // fenced, or timed out
+		{"CompleteAbort", 7, 4, 1500, 4, yes, movedOn}, // of the session after
+		{"CompleteAbort", 7, 4, 1000, 4, no, movedOn},
+		{"CompleteCommit", 7, 3, 1500, 4, yes, movedOn}, // the next one
+		{"CompleteCommit", 7, 3, 500, 4, no, movedOn},   // perhaps the one before
+		{"CompleteAbort", 7, 3, 500, 4, no, aborted},
+		{"Empty", 7, 3, -1, 4, no, neverBegun},
+		{"Empty", 7, 4, 1000, 4, yes, movedOn}, // 3.9.1 keeps the start time
+		{"CompleteCommit", 8, 0, 1000, 4, yes, movedOn},
+	} {
+		p := branch(tc.version)
+		if !tc.seen {
+			p.AuditTopic, p.AuditOffset = "", 0
+		}
+		v := view{state: tc.state, producerID: tc.pid, producerEpoch: tc.epoch, startMillis: tc.start}
+		if got := v.outcome(p, tc.version); got != tc.want {
+			t.Errorf("v%d, seen open %v: %v begun at %d: %d, want %d", tc.version, tc.seen, v, tc.start, got, tc.want)
+		}
+	}
+	ceiling := branch(5)
+	ceiling.ProducerEpoch = lastEpoch
+	v := view{state: "CompleteCommit", producerID: 8, producerEpoch: 0, startMillis: 1000}
+	if got := v.outcome(ceiling, 5); got != committed {
+		t.Errorf("after the epoch ceiling: %d, want committed", got)
+	}
+}

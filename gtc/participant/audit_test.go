@@ -1,0 +1,155 @@
+package participant
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+)
+
+// logBatch is one batch of a partition as the audit sees it: data, or a marker.
+type logBatch struct {
+	pid    int64
+	epoch  int16
+	marker string // "", "commit", "abort"
+	millis int64
+}
+
+func encode(batches []logBatch) []byte {
+	var out []byte
+	for i, l := range batches {
+		rec := kmsg.Record{Key: []byte("k"), Value: []byte("v")}
+		b := kmsg.RecordBatch{FirstOffset: int64(i), Magic: 2, ProducerID: l.pid, ProducerEpoch: l.epoch, NumRecords: 1, FirstTimestamp: l.millis, Attributes: 1 << 4}
+		if l.marker != "" {
+			b.Attributes |= controlBatch
+			key := kmsg.ControlRecordKey{Type: kmsg.ControlRecordKeyTypeAbort}
+			if l.marker == "commit" {
+				key.Type = kmsg.ControlRecordKeyTypeCommit
+			}
+			rec.Key = key.AppendTo(nil)
+		}
+		rec.Length = int32(len(rec.AppendTo(nil)) - 1)
+		b.Records = rec.AppendTo(nil)
+		b.Length = int32(len(b.AppendTo(nil)) - batchHeader)
+		out = b.AppendTo(out)
+	}
+	return out
+}
+
+// p is producer id 7, epoch 3, begun at 100,000 ms.
+func TestWhatMarkersProve(t *testing.T) {
+	const start = 100_000
+	for _, tc := range []struct {
+		name    string
+		version int16
+		log     []logBatch
+		want    finding // movedOn: nothing
+	}{
+		{"v5: its records, then its marker", 5, []logBatch{{7, 3, "", start}, {8, 0, "abort", start}, {7, 4, "commit", start + 5}}, committed},
+		{"v5: aborted", 5, []logBatch{{7, 3, "", start}, {7, 4, "abort", start + 5}, {7, 5, "", start + 6}, {7, 6, "commit", start + 7}}, aborted},
+		{"v5: after the marker of the one before", 5, []logBatch{{7, 3, "commit", start - 1}, {7, 3, "", start}, {7, 4, "abort", start + 5}}, aborted},
+		{"v5: only the one before", 5, []logBatch{{7, 2, "", start - 2}, {7, 3, "commit", start - 1}}, movedOn},
+		{"v5: its records lie before the search", 5, []logBatch{{7, 4, "commit", start + 5}}, committed},
+		{"v5: marker lost to retention, the next is there", 5, []logBatch{{7, 4, "", start + 50}, {7, 5, "commit", start + 60}}, movedOn},
+		{"v5: marker with the transaction's own epoch (kfake)", 5, []logBatch{{7, 3, "", start}, {7, 3, "commit", start + 5}}, committed},
+		{"v5: the next one's marker on kfake", 5, []logBatch{{7, 4, "", start + 6}, {7, 4, "commit", start + 7}}, movedOn},
+		{"nothing", 5, nil, movedOn},
+		{"v4: committed", 4, []logBatch{{7, 3, "", start}, {7, 3, "commit", start + 5}}, committed},
+		{"v4: fenced", 4, []logBatch{{7, 3, "", start}, {7, 4, "abort", start + 5}}, aborted},
+		{"v4: clearly after the one before", 4, []logBatch{{7, 3, "commit", start - 5000}, {7, 3, "", start}, {7, 4, "abort", start + 5000}}, aborted},
+		{"v4: near the one before, alike", 4, []logBatch{{7, 3, "commit", start - 10}, {7, 3, "", start}, {7, 3, "commit", start + 5}}, committed},
+		{"v4: near the one before, different", 4, []logBatch{{7, 3, "commit", start - 10}, {7, 3, "", start}, {7, 4, "abort", start + 5}}, movedOn},
+		{"v4: a later session's commit is not its", 4, []logBatch{{7, 4, "", start + 50}, {7, 4, "commit", start + 60}}, movedOn},
+		{"v4: a later session's abort is not its", 4, []logBatch{{7, 4, "", start + 50}, {7, 4, "abort", start + 60}}, movedOn},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := branch(tc.version)
+			p.AuditOffset = start
+			m := newMarkerSearch(p, tc.version)
+			raw := encode(tc.log)
+			// Cut anywhere, the rest comes with the next Fetch.
+			cut := len(raw) / 2
+			next, found := m.feed(raw[:cut], 0)
+			if !found {
+				rest := encode(tc.log)
+				m.feed(rest, next)
+			}
+			got, err := m.result()
+			if got != tc.want || (err != nil) != (tc.want == movedOn) || err != nil && !errors.Is(err, errNoMarker) {
+				t.Errorf("%d, %v; want %d", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestGarbageProvesNothing(t *testing.T) {
+	m := newMarkerSearch(branch(5), 5)
+	for _, raw := range [][]byte{nil, {1}, make([]byte, 17), make([]byte, 200), append(make([]byte, 8), 0xff, 0xff, 0xff, 0xff, 2, 2, 2, 2, 2)} {
+		if next, found := m.feed(raw, 5); found || next != 5 {
+			t.Errorf("%v: next %d, found %v", raw, next, found)
+		}
+	}
+}
+
+func FuzzMarkerSearch(f *testing.F) {
+	f.Add(encode([]logBatch{{7, 3, "", 1}, {7, 4, "commit", 2}}), int64(0))
+	f.Fuzz(func(t *testing.T, raw []byte, at int64) {
+		m := newMarkerSearch(branch(5), 5)
+		if next, _ := m.feed(raw, at); next < at {
+			t.Errorf("went back from %d to %d", at, next)
+		}
+	})
+}
+
+// An outsider initialised the producer anew after the end: the state tells
+// nothing, the markers do.
+func TestAuditOnKfake(t *testing.T) {
+	for _, commit := range []bool{true, false} {
+		a := fake(t, "A")
+		c := drive(t, at("a", a.ListenAddrs()...))
+		p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+		p.write("t")
+		rec := prepared(t, c, "tid", p.ref("A"))
+		if commit {
+			if ans := settle(t, c, "tid", rec, true); ans.Outcome != gtc.EndDone {
+				t.Fatalf("%+v", ans)
+			}
+		}
+		newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...).ref("A")
+		want := map[bool]map[bool]gtc.EndOutcome{
+			true:  {true: gtc.EndDone, false: gtc.EndCommitted},
+			false: {true: gtc.EndAborted, false: gtc.EndDone},
+		}[commit]
+		for asked, outcome := range want {
+			ans := settle(t, c, "tid", rec, asked)
+			// kfake takes the re-init for the end that was asked for and
+			// names the outsider's epoch; Kafka says PRODUCER_FENCED.
+			byKfake := !commit && !asked
+			if ans.Outcome != outcome || !byKfake && ans.NextProducerEpoch != -1 {
+				t.Errorf("committed %v, asked to commit %v: %+v, want %d", commit, asked, ans, outcome)
+			}
+		}
+	}
+}
+
+func TestWhatNobodyCanTellIsUnknown(t *testing.T) {
+	s, c := newScripted(t)
+	s.code = 90
+	s.state("Empty", 7, 9, -1)
+	for _, commit := range []bool{true, false} {
+		ans := settle(t, c, "tid", branch(endTxnBumps), commit)
+		if ans.Outcome != gtc.EndUnknown {
+			t.Errorf("commit %v: %+v, want unknown", commit, ans)
+		}
+	}
+	never := branch(endTxnBumps)
+	never.AuditTopic, never.AuditOffset = "", 0
+	if ans := settle(t, c, "tid", never, false); ans.Outcome != gtc.EndDone {
+		t.Errorf("abort of what was never seen open: %+v, want done", ans)
+	}
+	if ans := settle(t, c, "tid", never, true); ans.Outcome != gtc.EndUnknown {
+		t.Errorf("commit of what was never seen open and has moved on: %+v, want unknown", ans)
+	}
+}

@@ -1,0 +1,222 @@
+package participant
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+)
+
+func TestCommitAndAbortOnKfake(t *testing.T) {
+	a := fake(t, "A")
+	c := drive(t, at("a", a.ListenAddrs()...))
+	p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+	p.write("t")
+	ref := p.ref("A")
+	rec := prepared(t, c, "tid", ref)
+	if rec.EndTxnVersion != endTxnBumps || rec.AuditTopic != "t" || rec.AuditOffset <= 0 {
+		t.Errorf("record %+v, want EndTxn v5 and an audit in t from its start", rec)
+	}
+	ans := c.End(t.Context(), "tid", rec, true, false)
+	if ans.Outcome != gtc.EndDone || ans.NextProducerID != ref.ProducerID || ans.NextProducerEpoch != ref.ProducerEpoch+1 {
+		t.Fatalf("answer %+v, want done at the next epoch", ans)
+	}
+	if n := visible(t, "t", a.ListenAddrs()...); n != 1 {
+		t.Errorf("%d records visible, want 1", n)
+	}
+	// Repeats get the same answer.
+	if again := c.End(t.Context(), "tid", rec, true, false); again.Outcome != gtc.EndDone || again.NextProducerEpoch != ans.NextProducerEpoch {
+		t.Errorf("repeated: %+v, want the same", again)
+	}
+	if other := settle(t, c, "tid", rec, false); other.Outcome != gtc.EndCommitted {
+		t.Errorf("abort after the commit: %+v, want committed", other)
+	}
+}
+
+func TestAConnectionCutAroundEndTxn(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		mode      int32
+		version   int16
+		uncertain bool
+		next      int16 // epoch handed out after the retry; -1 = initialise again
+	}{
+		{"refused dial, v4", refuseDials, endTxnKeeps, false, 0},
+		// kgo had the bytes when the connection broke, so it may have left.
+		{"cut while writing, v5", cutBefore, endTxnBumps, true, 1},
+		{"answer lost, v5", cutAfter, endTxnBumps, true, 1},
+		{"answer lost, v4", cutAfter, endTxnKeeps, true, -1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cut := &cutter{key: keyEndTxn}
+			a := fake(t, "A")
+			cfg := at("a", a.ListenAddrs()...)
+			cfg.ClientOpts = append(cfg.ClientOpts, cut.opt(), kgo.ConnIdleTimeout(time.Second))
+			c := drive(t, cfg)
+			p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+			p.write("t")
+			rec := prepared(t, c, "tid", p.ref("A"))
+			rec.EndTxnVersion = tc.version
+			cut.mode.Store(tc.mode)
+			if tc.mode == refuseDials {
+				c.all[0].forget(nil) // its connections
+			}
+			ans := c.End(t.Context(), "tid", rec, true, false)
+			if ans.Outcome != gtc.EndRetry || ans.Uncertain != tc.uncertain {
+				t.Fatalf("%+v, want retry, uncertain=%v", ans, tc.uncertain)
+			}
+			cut.mode.Store(passAll)
+			ans = settle(t, c, "tid", rec, true)
+			if ans.Outcome != gtc.EndDone || ans.NextProducerEpoch != tc.next {
+				t.Errorf("%+v, want done and next epoch %d", ans, tc.next)
+			}
+		})
+	}
+}
+
+// On transaction.version 1 the next transaction has the same epoch, and EndTxn
+// would end it. Case: the record that the first is complete was lost with the
+// coordinator; the new one asks again while the next transaction is open.
+func TestARepeatedV4EndDoesNotTouchTheNextTransaction(t *testing.T) {
+	s, c := newScripted(t)
+	s.state("Ongoing", 7, 3, 2000)
+	rec := branch(endTxnKeeps)
+	for range auditTries + 1 { // this process has not voted: it may be a repeat
+		if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome == gtc.EndDone {
+			t.Fatalf("%+v", ans)
+		}
+	}
+	if s.ends != 0 {
+		t.Errorf("EndTxn was sent %d times to an open transaction of another start time", s.ends)
+	}
+}
+
+func TestOneEndInFlightPerParticipant(t *testing.T) {
+	a := fake(t, "A")
+	c := drive(t, at("a", a.ListenAddrs()...))
+	entered, release := make(chan struct{}), make(chan struct{})
+	answer(a, keyEndTxn, func(*kmsg.EndTxnRequest) kmsg.Response {
+		close(entered)
+		<-release
+		return nil
+	})
+	p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+	p.write("t")
+	rec := prepared(t, c, "tid", p.ref("A"))
+	first := make(chan gtc.EndAnswer)
+	go func() { first <- c.End(t.Context(), "tid", rec, true, false) }()
+	<-entered
+	ans := c.End(t.Context(), "tid", rec, true, false)
+	close(release)
+	if ans.Outcome != gtc.EndRetry {
+		t.Errorf("second End while the first is in flight: %+v, want retry", ans)
+	}
+	contains(t, ans.Detail, "in flight")
+	if ans := <-first; ans.Outcome != gtc.EndDone {
+		t.Errorf("first End: %+v, want done", ans)
+	}
+}
+
+// The cluster behind the address is another one than was voted on.
+func TestNothingIsEndedOnAnotherCluster(t *testing.T) {
+	for _, learned := range []bool{false, true} {
+		b := fake(t, "B")
+		cfg := at("a", b.ListenAddrs()...)
+		if !learned {
+			cfg.ExpectedClusterID = "A"
+		}
+		c := drive(t, cfg)
+		ended := false
+		answer(b, keyEndTxn, func(*kmsg.EndTxnRequest) kmsg.Response { ended = true; return nil })
+		ans := c.End(t.Context(), "tid", branch(endTxnBumps), true, false)
+		if ans.Outcome != gtc.EndRetry || ended {
+			t.Errorf("%+v, EndTxn sent: %v; want retry and nothing sent", ans, ended)
+		}
+		contains(t, ans.Detail, "A")
+	}
+}
+
+// A cluster whose address is taken over by another while we run.
+func TestAReplacedClusterIsNoticedBeforeEndTxn(t *testing.T) {
+	a := fake(t, "A")
+	c := drive(t, at("a", a.ListenAddrs()...))
+	p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+	p.write("t")
+	rec := prepared(t, c, "tid", p.ref("A"))
+	port := portOf(t, a.ListenAddrs()[0])
+	a.Close()
+	b := fake(t, "B", kfake.Ports(port))
+	sent := false
+	answer(b, keyEndTxn, func(*kmsg.EndTxnRequest) kmsg.Response { sent = true; return nil })
+	answers := 0
+	for range 5 {
+		if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndRetry {
+			t.Fatalf("%+v, want retry", ans)
+		}
+		answers++
+	}
+	if sent || answers != 5 {
+		t.Error("EndTxn was sent to a cluster of another id")
+	}
+}
+
+func TestAnUnreachableClusterIsBoundedAndDelaysNobody(t *testing.T) {
+	hole := blackHole(t)
+	a := fake(t, "A")
+	dead := at("dead", hole)
+	dead.ExpectedClusterID, dead.RequestTimeout = "C", 500*time.Millisecond
+	c := drive(t, at("a", a.ListenAddrs()...), dead)
+	p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+	p.write("t")
+	rec := prepared(t, c, "tid", p.ref("A"))
+
+	deadDone := make(chan time.Duration, 50)
+	for i := range 50 {
+		go func() {
+			began := time.Now()
+			rec := branch(endTxnBumps)
+			rec.ClusterID, rec.ProducerID = "C", int64(i)
+			if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndRetry || ans.Uncertain {
+				t.Errorf("dead cluster: %+v, want retry, nothing sent", ans)
+			}
+			deadDone <- time.Since(began)
+		}()
+	}
+	began := time.Now()
+	if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndDone {
+		t.Errorf("%+v, want done", ans)
+	}
+	if took := time.Since(began); took > 400*time.Millisecond {
+		t.Errorf("the live cluster took %v behind the dead one", took)
+	}
+	for range 50 {
+		if took := <-deadDone; took > 3*time.Second {
+			t.Errorf("the dead cluster held a call for %v", took)
+		}
+	}
+	for _, st := range c.Clusters() {
+		if reachable := st.Alias == "a"; st.Reachable != reachable || (st.LastError == "") != reachable {
+			t.Errorf("status %+v, want reachable=%v", st, reachable)
+		}
+	}
+}
+
+func TestACallEndsWithItsContext(t *testing.T) {
+	dead := at("dead", blackHole(t))
+	dead.RequestTimeout = 20 * time.Second
+	c := drive(t, dead)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if v := c.Vote(ctx, "tid", []gtc.ParticipantRef{{ClusterID: "C"}})[0]; v.Code != gtc.VoteUnavailable {
+		t.Errorf("%+v, want unavailable", v)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("took %v after a deadline of 100 ms", took)
+	}
+}
