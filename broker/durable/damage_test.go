@@ -1,0 +1,184 @@
+package durable_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kafka-gtc/kafka-gtc/broker/durable"
+)
+
+// crashedDirectory has one open transaction on partition 0 of one broker
+// process that was killed.
+func crashedDirectory(t *testing.T) (dir string, x *txn) {
+	t.Helper()
+	dir = t.TempDir()
+	p := startProcess(t, dir, "")
+	c := dial(t, p.addr, false)
+	x, err := c.init(t.Context(), "x", unlimited)
+	must(t, err)
+	for i := range 4 {
+		c.write(t, x, 0, fmt.Sprint("v", i))
+	}
+	must(t, c.stage(t.Context(), x, group, 3))
+	p.kill(t)
+	return dir, x
+}
+
+func TestUnfinishedLastWriteIsCutOff(t *testing.T) {
+	for _, name := range []string{"pids.log", "groups.log", "transactions.journal", "partitions/t-0/0.dat", "partitions/t-0/0.idx"} {
+		for _, tail := range []string{"\x00", "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "half a batch or an entry, cut short"} {
+			t.Run(fmt.Sprintf("%s/%d", filepath.Base(name), len(tail)), func(t *testing.T) {
+				dir, x := crashedDirectory(t)
+				appendBytes(t, filepath.Join(dir, name), []byte(tail))
+				repaired(t, dir)
+				b := startHere(t, dir, "")
+				c := dial(t, b.addr(), false)
+				c.write(t, x, 0, "v4")
+				must(t, c.end(t.Context(), x, true))
+				must(t, b.stop())
+				b = startHere(t, dir, "") // and what was appended since can be read
+				wantValues(t, b.addr(), 0, "v0", "v1", "v2", "v3", "v4")
+				if got := dial(t, b.addr(), false).committed(t, group); got != 3 {
+					t.Errorf("group has %d", got)
+				}
+			})
+		}
+	}
+}
+
+// A batch without its index entry: kfake would let the next batch's entry take
+// the place, and every later one be off by one.
+func TestMissingIndexEntryIsWritten(t *testing.T) {
+	dir, x := crashedDirectory(t)
+	index := filepath.Join(dir, "partitions", "t-0", "0.idx")
+	want, err := os.ReadFile(index)
+	must(t, err)
+	must(t, os.Truncate(index, int64(len(want)-15)))
+	repaired(t, dir)
+	got, err := os.ReadFile(index)
+	must(t, err)
+	if string(got) != string(want) {
+		t.Errorf("index\n% x, want\n% x", got, want)
+	}
+	b := startHere(t, dir, "")
+	must(t, dial(t, b.addr(), false).end(t.Context(), x, true))
+	wantValues(t, b.addr(), 0, "v0", "v1", "v2", "v3")
+}
+
+// An empty segment is what a crash between rolling and writing leaves.
+func TestEmptySegmentIsRemoved(t *testing.T) {
+	dir, x := crashedDirectory(t)
+	empty := filepath.Join(dir, "partitions", "t-0", "4.dat")
+	must(t, os.WriteFile(empty, nil, 0o600))
+	repaired(t, dir)
+	if _, err := os.Stat(empty); !os.IsNotExist(err) {
+		t.Errorf("still there: %v", err)
+	}
+	b := startHere(t, dir, "")
+	must(t, dial(t, b.addr(), false).end(t.Context(), x, true))
+	wantValues(t, b.addr(), 0, "v0", "v1", "v2", "v3")
+}
+
+// With its only batch cut off, a partition keeps the offset that it is at.
+func TestOffsetIsKeptWhenTheOnlyBatchIsUnfinished(t *testing.T) {
+	dir, _ := crashedDirectory(t)
+	at := filepath.Join(dir, "partitions", "t-1")
+	must(t, os.MkdirAll(at, 0o755))
+	must(t, os.WriteFile(filepath.Join(at, "50.dat"), []byte("torn"), 0o600))
+	repaired(t, dir)
+	b := startHere(t, dir, "")
+	c := dial(t, b.addr(), false)
+	y, err := c.init(t.Context(), "y", unlimited)
+	must(t, err)
+	if offset := c.write(t, y, 1, "v"); offset != 50 {
+		t.Errorf("the next record is at %d", offset)
+	}
+}
+
+func TestDamageIsRefused(t *testing.T) {
+	segment := "partitions/t-0/0.dat"
+	for name, harm := range map[string]func(t *testing.T, dir string) (file string){
+		"a bit in the middle of a segment": func(t *testing.T, dir string) string {
+			flip(t, filepath.Join(dir, segment), 100)
+			return segment
+		},
+		"a length in the middle of a segment": func(t *testing.T, dir string) string {
+			flip(t, filepath.Join(dir, segment), 9)
+			return segment
+		},
+		"two acknowledged batches gone": func(t *testing.T, dir string) string {
+			cutLastBatch(t, dir, 0)
+			cutLastBatch(t, dir, 0)
+			return segment
+		},
+		"a batch gone from the middle, index too": func(t *testing.T, dir string) string {
+			raw, err := os.ReadFile(filepath.Join(dir, segment))
+			must(t, err)
+			first := 12 + int(binary.BigEndian.Uint32(raw[8:]))
+			must(t, os.WriteFile(filepath.Join(dir, segment), raw[first:], 0o600))
+			return segment
+		},
+		"a torn segment before the last": func(t *testing.T, dir string) string {
+			path := filepath.Join(dir, segment)
+			raw, err := os.ReadFile(path)
+			must(t, err)
+			must(t, os.WriteFile(path, append(raw, "torn"...), 0o600))
+			batch := recordBatch(1, -1, 0, []string{"v"})
+			binary.BigEndian.PutUint64(batch, 4)
+			must(t, os.WriteFile(filepath.Join(dir, "partitions", "t-0", "4.dat"), batch, 0o600))
+			return segment
+		},
+		"a bit in pids.log": func(t *testing.T, dir string) string {
+			appendEntry(t, filepath.Join(dir, "pids.log"), 1, `{"type":"init","pid":7,"epoch":0}`)
+			flip(t, filepath.Join(dir, "pids.log"), 20)
+			return "pids.log"
+		},
+		"a bit in the journal": func(t *testing.T, dir string) string {
+			appendEntry(t, filepath.Join(dir, "transactions.journal"), 1, `{"k":"void","pid":7,"epoch":0,"at":0}`)
+			flip(t, filepath.Join(dir, "transactions.journal"), 20)
+			return "transactions.journal"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, _ := crashedDirectory(t)
+			refused(t, dir, durable.ErrDamaged, harm(t, dir))
+		})
+	}
+}
+
+func flip(t *testing.T, path string, at int) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	must(t, err)
+	raw[at] ^= 0x10
+	must(t, os.WriteFile(path, raw, 0o600))
+}
+
+func appendBytes(t *testing.T, path string, tail []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	must(t, err)
+	_, err = f.Write(tail)
+	must(t, err)
+	must(t, f.Close())
+}
+
+// appendEntry adds a framed entry of the version given.
+func appendEntry(t *testing.T, path string, version uint16, entry string) {
+	t.Helper()
+	body := append(binary.LittleEndian.AppendUint16(nil, version), entry...)
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
+	frame = binary.LittleEndian.AppendUint32(frame, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+	appendBytes(t, path, append(frame, body...))
+}
+
+func copyOf(t *testing.T, dir string) string {
+	t.Helper()
+	to := t.TempDir()
+	must(t, os.CopyFS(to, os.DirFS(dir)))
+	return to
+}

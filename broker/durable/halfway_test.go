@@ -1,0 +1,231 @@
+package durable_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/kafka-gtc/kafka-gtc/broker/durable"
+)
+
+// halfEnded makes a directory in which a transaction over partitions 0, 1 and
+// 2 and one group was ended, and then takes back the last steps of the end:
+// kfake writes the markers (in any order), the group's offsets, the end, the
+// next epoch; the journal has the answer last.
+func halfEnded(t *testing.T, v4, commit bool, undo int, withGroup bool) (dir string, x txn) {
+	t.Helper()
+	dir = t.TempDir()
+	p := startProcess(t, dir, "")
+	c := dial(t, p.addr, v4)
+	w, err := c.init(t.Context(), "x", unlimited)
+	must(t, err)
+	c.write(t, w, 1, "before")
+	must(t, c.end(t.Context(), w, true))
+	for partition := range int32(3) {
+		c.write(t, w, partition, fmt.Sprint("v", partition))
+	}
+	if withGroup {
+		must(t, c.stage(t.Context(), w, group, 9))
+	}
+	x = *w
+	must(t, c.end(t.Context(), w, commit))
+	p.kill(t)
+
+	journal := filepath.Join(dir, "transactions.journal")
+	if kinds := frameKinds(t, journal, "k"); len(kinds) > 0 && kinds[len(kinds)-1] == "ended" && (withGroup || !v4) {
+		cutEntries(t, journal, 1)
+	}
+	steps := []func(){}
+	if !v4 {
+		steps = append(steps, func() { cutEntries(t, filepath.Join(dir, "pids.log"), 1) }) // the next epoch
+	}
+	steps = append(steps, func() { cutEntries(t, filepath.Join(dir, "pids.log"), 1) }) // the end
+	if commit && withGroup {
+		steps = append(steps, func() { cutEntries(t, filepath.Join(dir, "groups.log"), 1) })
+	}
+	for partition := range int32(3) {
+		steps = append(steps, func() { cutLastBatch(t, dir, partition) })
+	}
+	if undo > len(steps) {
+		t.Fatalf("the end has %d steps, cannot undo %d", len(steps), undo)
+	}
+	for _, step := range steps[:undo] {
+		step()
+	}
+	return dir, x
+}
+
+// Wherever the process dies in an end of version 5, or of any version with
+// staged offsets, the end is finished: the markers tell the outcome, and a
+// repeat is answered as it would have been.
+func TestEndPartWayIsFinished(t *testing.T) {
+	versions(t, func(t *testing.T, v4 bool) {
+		for _, commit := range []bool{true, false} {
+			steps := 4 // one step short of the first marker, where nothing is decided
+			if !v4 {
+				steps++
+			}
+			if !commit {
+				steps--
+			}
+			for undo := range steps {
+				t.Run(fmt.Sprintf("commit=%t/undo=%d", commit, undo), func(t *testing.T) {
+					dir, x := halfEnded(t, v4, commit, undo, true)
+					repaired(t, dir)
+					b := startHere(t, dir, "")
+					c := dial(t, b.addr(), v4)
+					if d := c.describe(t, "x"); d.State != "Empty" {
+						t.Errorf("transaction is %s", d.State)
+					}
+					other := x
+					if err := c.end(t.Context(), &other, !commit); !errors.Is(err, kerr.InvalidTxnState) {
+						t.Errorf("the other outcome is answered %v", err)
+					}
+					checkEnded(t, b, c, x, commit)
+				})
+			}
+		}
+	})
+}
+
+// With no marker written the transaction is open, and either outcome is right.
+func TestEndNotBegunIsOpen(t *testing.T) {
+	versions(t, func(t *testing.T, v4 bool) {
+		for _, asked := range []bool{true, false} {
+			steps := 5
+			if !v4 {
+				steps++
+			}
+			if !asked {
+				steps--
+			}
+			for _, commit := range []bool{true, false} {
+				t.Run(fmt.Sprintf("asked=%t/commit=%t", asked, commit), func(t *testing.T) {
+					dir, x := halfEnded(t, v4, asked, steps, true)
+					repaired(t, dir)
+					b := startHere(t, dir, "")
+					c := dial(t, b.addr(), v4)
+					if d := c.describe(t, "x"); d.State != "Ongoing" || d.ProducerEpoch != x.epoch {
+						t.Errorf("transaction is %s at epoch %d", d.State, d.ProducerEpoch)
+					}
+					checkEnded(t, b, c, x, commit)
+				})
+			}
+		}
+	})
+}
+
+// Version 4 without staged offsets leaves no trace of what was asked for: what
+// has no marker stays open, and the repeat ends it on all of its partitions.
+func TestVersion4EndPartWayIsFinishedByItsRepeat(t *testing.T) {
+	for undo := range 5 {
+		t.Run(fmt.Sprintf("undo=%d", undo), func(t *testing.T) {
+			dir, x := halfEnded(t, true, true, undo, false)
+			repaired(t, dir)
+			b := startHere(t, dir, "")
+			c := dial(t, b.addr(), true)
+			want := "Ongoing"
+			if undo < 2 { // every marker is there
+				want = "Empty"
+			}
+			if d := c.describe(t, "x"); d.State != want {
+				t.Errorf("transaction is %s, want %s", d.State, want)
+			}
+			must(t, c.end(t.Context(), &x, true))
+			for partition, want := range [][]string{{"v0"}, {"before", "v1"}, {"v2"}} {
+				wantValues(t, b.addr(), int32(partition), want...)
+			}
+		})
+	}
+}
+
+// checkEnded ends x and checks everything that the outcome must show.
+func checkEnded(t *testing.T, b *testBroker, c *rawClient, x txn, commit bool) {
+	t.Helper()
+	next := x
+	next.seq = make(map[int32]int32)
+	must(t, c.end(t.Context(), &next, commit))
+	if want := x.epoch + 1; !c.v4 && (next.epoch != want || next.pid != x.pid) {
+		t.Errorf("answer names %d/%d, want %d/%d", next.pid, next.epoch, x.pid, want)
+	}
+	offset := int64(-1)
+	want := [][]string{nil, {"before"}, nil}
+	if commit {
+		offset = 9
+		want = [][]string{{"v0"}, {"before", "v1"}, {"v2"}}
+	}
+	if got := c.committed(t, group); got != offset {
+		t.Errorf("group has %d, want %d", got, offset)
+	}
+	for partition := range want {
+		wantValues(t, b.addr(), int32(partition), want[partition]...)
+	}
+	if !c.v4 { // and its producer can go on
+		c.write(t, &next, 0, "next")
+		must(t, c.end(t.Context(), &next, true))
+		wantValues(t, b.addr(), 0, append(slices.Clone(want[0]), "next")...)
+	}
+}
+
+// InitProducerId aborts what it finds, marker by marker; half of it done, the
+// transaction must not be open on the rest, or a decided commit would tear it.
+func TestInitPartWayIsFinished(t *testing.T) {
+	for undo := range 3 {
+		t.Run(fmt.Sprintf("undo=%d", undo), func(t *testing.T) {
+			dir := t.TempDir()
+			p := startProcess(t, dir, "")
+			c := dial(t, p.addr, false)
+			x, err := c.init(t.Context(), "x", unlimited)
+			must(t, err)
+			for partition := range int32(3) {
+				c.write(t, x, partition, "v")
+			}
+			_, err = c.init(t.Context(), "x", unlimited)
+			must(t, err)
+			p.kill(t)
+			cutEntries(t, filepath.Join(dir, "transactions.journal"), 1)
+			cutEntries(t, filepath.Join(dir, "pids.log"), 1)
+			for partition := range int32(undo) {
+				cutLastBatch(t, dir, partition)
+			}
+			repaired(t, dir)
+			b := startHere(t, dir, "")
+			c = dial(t, b.addr(), false)
+			if err := c.end(t.Context(), x, true); !errors.Is(err, kerr.InvalidTxnState) {
+				t.Errorf("commit after the abort: %v", err)
+			}
+			for partition := range int32(3) {
+				wantValues(t, b.addr(), partition)
+			}
+		})
+	}
+}
+
+// Without the journal (kfake ran without the front) the control records alone
+// tell the outcome, as long as every one is there.
+func TestEndWithAllMarkersIsRecognisedWithoutJournal(t *testing.T) {
+	for _, commit := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commit=%t", commit), func(t *testing.T) {
+			dir, x := halfEnded(t, false, commit, 2, false)
+			cutEntries(t, filepath.Join(dir, "transactions.journal"), len(frameKinds(t, filepath.Join(dir, "transactions.journal"), "k")))
+			report, err := durable.Repair(dir, time.Now(), zerolog.Nop())
+			must(t, err)
+			if len(report.Open) != 0 {
+				t.Errorf("open: %+v", report.Open)
+			}
+			b := startHere(t, dir, "")
+			c := dial(t, b.addr(), true)
+			other := x
+			if err := c.end(t.Context(), &other, !commit); !errors.Is(err, kerr.InvalidTxnState) {
+				t.Errorf("the other outcome is answered %v", err)
+			}
+			must(t, c.end(t.Context(), &x, commit))
+		})
+	}
+}
