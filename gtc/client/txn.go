@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -48,7 +49,9 @@ func newTxn(s *session) *Txn {
 // Produce hands a record to the producer on a cluster. It is kgo's Produce:
 // it returns when the record is buffered, and promise, which may be nil, is
 // called when the record is written or has failed. One record that failed, for
-// whatever reason, makes Commit abort the transaction on every cluster.
+// whatever reason, makes Commit abort the transaction on every cluster; a record
+// that comes after Commit or Abort was called is refused with ErrTxnEnded and
+// is no part of the transaction.
 func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promise func(*kgo.Record, error)) {
 	if promise == nil {
 		promise = func(*kgo.Record, error) {}
@@ -58,7 +61,11 @@ func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promis
 		promise(r, err)
 	}
 	p, err := t.enter(cluster)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrTxnEnded): // it came after Commit, which is not about it
+		promise(r, err)
+		return
+	case err != nil:
 		fail(err)
 		return
 	}
