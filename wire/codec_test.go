@@ -2,12 +2,16 @@ package wire
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func TestDecoderNamesTheFieldAndTheFault(t *testing.T) {
@@ -162,4 +166,82 @@ func TestTextForPeopleIsAlwaysReadable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// No text for people, wherever it stands, may make its message unreadable.
+func TestEveryTextForPeopleIsCleaned(t *testing.T) {
+	texts := 0
+	var spoil func(reflect.Value)
+	spoil = func(s reflect.Value) {
+		for i := range s.NumField() {
+			f := s.Field(i)
+			switch name := s.Type().Field(i).Name; {
+			case name == "ErrorMessage" || name == "Message" || name == "Reason":
+				f.Set(reflect.ValueOf(kmsg.StringPtr(strings.Repeat("\xff.", 20000))))
+				texts++
+			case f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.Struct:
+				f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+				spoil(f.Index(0))
+			}
+		}
+	}
+	for _, kind := range messageKinds() {
+		t.Run(kind.name, func(t *testing.T) {
+			m := kind.make()
+			spoil(reflect.ValueOf(m).Elem())
+			if err := kind.make().ReadFrom(m.AppendTo(nil)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if texts != 10 {
+		t.Errorf("%d texts in all messages, want 10", texts)
+	}
+}
+
+// A message cut inside a field must be refused in the name of that field: the
+// names are written twice, in the schema and in the decoder.
+func TestEveryFieldIsRefusedByItsOwnName(t *testing.T) {
+	for _, kind := range messageKinds() {
+		t.Run(kind.name, func(t *testing.T) {
+			golden := readGolden(t, kind.name)[1] // typical: two elements in each array
+			raw := golden.bytes(t)
+			var got []string
+			for cut := range raw {
+				var de *DecodeError
+				if err := kind.make().ReadFrom(raw[:cut]); !errors.As(err, &de) {
+					t.Fatalf("cut at %d: %v", cut, err)
+				}
+				got = append(got, de.Field)
+			}
+			got = slices.Compact(got)
+			want := fieldPaths("", readSchema(t, kind.name).Fields, golden.Value)
+			// With the message cut right behind an array's length, the length
+			// is at fault, not the first field of the first element.
+			first := func(path string) bool { return strings.Contains(path, "[0]") }
+			got, want = slices.DeleteFunc(got, first), slices.DeleteFunc(want, first)
+			if !slices.Equal(got, want) {
+				t.Errorf("fields named\n%q\nwant\n%q", got, want)
+			}
+		})
+	}
+}
+
+// fieldPaths lists what the decoder reads for a golden value, in order. An
+// array's own name stands for its length.
+func fieldPaths(prefix string, fields []schemaField, value map[string]any) []string {
+	var paths []string
+	for _, f := range fields {
+		paths = append(paths, prefix+f.Name)
+		elements, _ := value[f.Name].([]any)
+		for i, element := range elements {
+			at := fmt.Sprintf("%s%s[%d]", prefix, f.Name, i)
+			if f.Fields == nil {
+				paths = append(paths, at)
+			} else {
+				paths = append(paths, fieldPaths(at+".", f.Fields, element.(map[string]any))...)
+			}
+		}
+	}
+	return append(paths, prefix+"tagged fields")
 }

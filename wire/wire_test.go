@@ -169,3 +169,15 @@ func TestErrorForCodeKnowsKafkasCodes(t *testing.T) {
 		}
 	}
 }
+
+// Below version 4 FindCoordinator has another layout, which the types of this
+// package do not write.
+func TestFindCoordinatorTakesNoVersionOfAnotherLayout(t *testing.T) {
+	for _, m := range []message{NewPtrFindCoordinatorRequest(), NewPtrFindCoordinatorResponse()} {
+		for version, want := range map[int16]int16{0: 4, 3: 4, 4: 4, 6: 6, 7: 7} {
+			if m.SetVersion(version); m.GetVersion() != want {
+				t.Errorf("%T: version %d became %d, want %d", m, version, m.GetVersion(), want)
+			}
+		}
+	}
+}
