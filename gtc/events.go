@@ -255,10 +255,6 @@ type EndTxn struct {
 	Commit      bool
 	// OnePhase: the participant's answer is the decision (R5).
 	OnePhase bool
-	// Fence: nobody asked for this abort, so a client that is slow and not
-	// dead must not go on under the same producer epoch, which EndTxn below
-	// v5 would let it do.
-	Fence bool
 }
 
 // Reply answers a request about ID.

@@ -46,10 +46,9 @@ func (w *work) driveOnePhase() {
 }
 
 func (w *work) sendEnd(p txnlog.Participant, leftover bool) {
-	eff := EndTxn{ID: w.id, Participant: p, Fence: true}
+	eff := EndTxn{ID: w.id, Participant: p}
 	if !leftover {
 		eff.Sequence, eff.Commit = w.value.Sequence, committed(w.value)
-		eff.Fence = w.value.SessionEnded && !eff.Commit
 	}
 	w.s.effect(eff)
 }

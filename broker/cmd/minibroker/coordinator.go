@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -94,7 +95,7 @@ func openLog(ctx context.Context, opts broker.Options) (*topiclog.Log, error) {
 		}
 		o.ClientOpts = home
 	case opts.Embedded != nil:
-		o.ClientOpts = []kgo.Opt{kgo.SeedBrokers(opts.Node.Addr()), kgo.Dialer(opts.Embedded.Dial)}
+		o.ClientOpts = []kgo.Opt{kgo.SeedBrokers(net.JoinHostPort(opts.Node.Host, strconv.Itoa(int(opts.Node.Port)))), kgo.Dialer(opts.Embedded.Dial)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLogTimeout)
 	defer cancel()

@@ -42,6 +42,7 @@ type flags struct {
 	readyFile   string
 	helpConfig  bool
 	printConfig bool
+	crashAt     string
 }
 
 func command(log zerolog.Logger) *cobra.Command {
@@ -67,7 +68,7 @@ func command(log zerolog.Logger) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), cfg, f.readyFile, log.Level(level))
+			return run(cmd.Context(), cfg, f, log.Level(level))
 		},
 	}
 	cmd.Flags().StringArrayVar(&f.overrides, "override", nil, "set key=value over the file; may be repeated")
@@ -75,6 +76,7 @@ func command(log zerolog.Logger) *cobra.Command {
 	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "write host:port into this file once clients are served")
 	cmd.Flags().BoolVar(&f.helpConfig, "help-config", false, "describe every configuration key and end")
 	cmd.Flags().BoolVar(&f.printConfig, "print-config", false, "print the effective configuration, secrets hidden, and end")
+	cmd.Flags().StringVar(&f.crashAt, "crash-at", "", "for tests: end by SIGKILL at this point of the coordinator, point[:n] for the n-th time")
 	return cmd
 }
 

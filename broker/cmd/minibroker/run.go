@@ -13,6 +13,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/broker"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
+	"github.com/kafka-gtc/kafka-gtc/broker/durable"
 )
 
 // drainTimeout is how long, at the end, answers that are owed may take.
@@ -20,7 +21,7 @@ const drainTimeout = 10 * time.Second
 
 // run is the life of a node: it puts the parts together, serves until ctx
 // ends, and takes them apart in the opposite order.
-func run(ctx context.Context, cfg *config.Config, readyFile string, log zerolog.Logger) (err error) {
+func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (err error) {
 	var closers closers
 	defer func() { err = errors.Join(err, closers.close()) }()
 
@@ -46,7 +47,7 @@ func run(ctx context.Context, cfg *config.Config, readyFile string, log zerolog.
 	}
 	opts := broker.Options{Config: cfg, Node: node, Embedded: embedded, Now: time.Now, Log: log}
 	if cfg.Roles.GTC {
-		coordinator, stop, err := startCoordinator(ctx, opts)
+		coordinator, stop, err := startCoordinator(ctx, opts, f.crashAt)
 		if err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func run(ctx context.Context, cfg *config.Config, readyFile string, log zerolog.
 
 	served := make(chan error, 1)
 	go func() { served <- front.Serve(ln) }()
-	if err := ready(cfg, node, embedded, ln, readyFile, log); err != nil {
+	if err := ready(cfg, node, embedded, ln, f.readyFile, log); err != nil {
 		return err
 	}
 	select {
@@ -118,16 +119,11 @@ func openEmbedded(cfg *config.Config, node broker.Node, log zerolog.Logger) (*br
 	if !cfg.Roles.Broker {
 		return nil, nil //nolint:nilnil // no role, no broker
 	}
-	// repair is where a data directory is mended before kfake reads it.
-	var repair func(dir string) error
+	repair := func(dir string) error {
+		_, err := durable.Repair(dir, time.Now(), log)
+		return err
+	}
 	return broker.OpenEmbedded(cfg, node, repair, log)
-}
-
-// startCoordinator starts the role gtc and gives the way to stop it. The
-// coordinator's own clients reach this node through a front without the role,
-// made from opts: it starts before the coordinator and serves no socket.
-func startCoordinator(context.Context, broker.Options) (broker.Coordinator, func() error, error) {
-	return nil, nil, errors.New("process.roles: this build has no coordinator; take process.roles=broker")
 }
 
 // ready tells people and scripts that clients are served.

@@ -48,7 +48,7 @@ func (d *demo) configure(ctx context.Context, name, roles string, more ...string
 		"node.id=0",
 		"listeners=PLAINTEXT://" + addr,
 		"log.dirs=" + filepath.Join(d.dir, name),
-		"transaction.two.phase.commit.enable=true",
+		"transaction.max.timeout.ms=2147483647",
 	}, more...)
 	return p, os.WriteFile(p.props, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }
