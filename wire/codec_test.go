@@ -245,3 +245,14 @@ func fieldPaths(prefix string, fields []schemaField, value map[string]any) []str
 	}
 	return append(paths, prefix+"tagged fields")
 }
+
+func TestDecodeErrorTellsAll(t *testing.T) {
+	err := NewPtrEndGlobalTxnRequest().ReadFrom([]byte{0})
+	if got, want := err.Error(), "wire: EndGlobalTxnRequest v0: field GlobalTransactionalId: null, but a value is required"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	err = NewPtrResolveGlobalTransactionRequest().ReadFrom([]byte{1, 0, 0, 7})
+	if got, want := err.Error(), "wire: ResolveGlobalTransactionRequest v0: bytes left over after the last field: 1"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
