@@ -95,8 +95,9 @@ func (f *Front) routeIncrementalAlterConfigs(req *request, body *kmsg.Incrementa
 		return plan{}
 	}
 	return plan{
-		raw: req.withBody(body),
-		edit: editAs(body, func(resp *kmsg.IncrementalAlterConfigsResponse) kmsg.Response {
+		sent: body,
+		raw:  req.withBody(body),
+		edit: editAs(func(resp *kmsg.IncrementalAlterConfigsResponse) kmsg.Response {
 			resp.Resources = append(resp.Resources, refused...)
 			return resp
 		}),
@@ -127,8 +128,9 @@ func (f *Front) routeAlterConfigs(req *request, body *kmsg.AlterConfigsRequest) 
 		}
 	}
 	return plan{
-		raw: req.withBody(body),
-		edit: editAs(body, func(resp *kmsg.AlterConfigsResponse) kmsg.Response {
+		sent: body,
+		raw:  req.withBody(body),
+		edit: editAs(func(resp *kmsg.AlterConfigsResponse) kmsg.Response {
 			resp.Resources = append(resp.Resources, refused...)
 			return resp
 		}),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
@@ -135,8 +136,9 @@ func (c *conn) read() error {
 		if err := c.dispatch(req, p); err != nil {
 			return err
 		}
-		// A handler may still read the frame; kfake has its own copy.
-		if buf = frame; p.handle != nil || p.edit != nil || cap(buf) > keepBuffer {
+		// A handler and an edit may still read the frame, and so may the
+		// journal; kfake has its own copy.
+		if buf = frame; p.handle != nil || p.edit != nil || c.f.journals(req.key) || cap(buf) > keepBuffer {
 			buf = nil
 		}
 	}
@@ -177,6 +179,9 @@ func (c *conn) allow(d time.Duration) error {
 // dispatch takes a place in the order of the answers and sets the request on
 // its way. It blocks while too much is owed: that is the back-pressure.
 func (c *conn) dispatch(req *request, p plan) error {
+	if p.sent == nil {
+		p.sent = req.body
+	}
 	a := &answer{req: req, plan: p, ready: make(chan []byte, 1)}
 	if p.handle == nil {
 		// Unbuffered, so that the answers of a client that does not take them
@@ -217,6 +222,13 @@ func (c *conn) forward(a *answer) error {
 		context.AfterFunc(c.ctx, func() { up.Close() }) //nolint:errcheck // an end of a pipe
 		c.helpers.Go(c.readUpstream)
 	}
+	if f := c.f; f.journals(a.req.key) {
+		if err := f.opts.Journal.Request(a.plan.sent); err != nil {
+			f.opts.Fatal(err)
+			close(a.ready)
+			return fmt.Errorf("%w: %w", errUpstream, err)
+		}
+	}
 	if !a.plan.silent {
 		select {
 		case c.forwarded <- a:
@@ -245,39 +257,70 @@ func (c *conn) readUpstream() {
 					Msg("the embedded broker gave no answer; closing the connection, as Kafka does")
 			}
 			close(a.ready)
-			return
+			break
 		}
 		select {
 		case a.ready <- frame:
 		case <-c.ctx.Done():
-			return
+		}
+	}
+	for a := range c.forwarded {
+		if c.f.journals(a.req.key) {
+			c.f.record(a.plan.sent, nil) //nolint:errcheck // reported by record
 		}
 	}
 }
 
 func (c *conn) nextUpstream(in *bufio.Reader, a *answer) ([]byte, error) {
 	frame, err := readResponse(in)
+	if err == nil {
+		err = checkID(frame, a.req.correlationID)
+	}
+	journal := c.f.journals(a.req.key)
 	if err != nil {
+		if journal {
+			return nil, errors.Join(err, c.f.record(a.plan.sent, nil))
+		}
 		return nil, err
 	}
-	id, err := responseID(frame)
-	if err != nil {
-		return nil, err
+	if !journal && a.plan.edit == nil {
+		return frame, nil
 	}
-	if id != a.req.correlationID {
-		return nil, fmt.Errorf("the answer to %d came where %d was due", id, a.req.correlationID)
+	resp := a.plan.sent.ResponseKind()
+	if err := decodeResponse(frame, resp); err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	if journal {
+		if err := c.f.record(a.plan.sent, resp); err != nil {
+			return nil, err
+		}
 	}
 	if a.plan.edit == nil {
 		return frame, nil
 	}
-	resp, err := a.plan.edit(frame)
+	return encodeResponse(a.req.correlationID, a.plan.edit(resp)), nil
+}
+
+// record gives an answer, or that there is none, to the journal.
+func (f *Front) record(req kmsg.Request, resp kmsg.Response) error {
+	err := f.opts.Journal.Response(req, resp)
 	if err != nil {
-		return nil, fmt.Errorf("editing the answer: %w", err)
+		f.opts.Fatal(err)
 	}
-	if resp == nil {
-		return frame, nil
+	return err
+}
+
+// journals says that the journal sees requests of this key.
+func (f *Front) journals(key int16) bool {
+	if f.opts.Journal == nil {
+		return false
 	}
-	return encodeResponse(id, resp), nil
+	switch k := kmsg.Key(key); k {
+	case kmsg.InitProducerID, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn:
+		return true
+	default:
+		return false
+	}
 }
 
 // write sends the answers in the order of the requests.

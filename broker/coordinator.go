@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
+	"net"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -30,6 +32,9 @@ type Node struct {
 	Host string
 	Port int32
 }
+
+// Addr is the node's host:port.
+func (n Node) Addr() string { return net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port))) }
 
 // NodeLister is what a Coordinator of several nodes offers besides: the nodes
 // that the metadata of a node without the broker role shall list. A client

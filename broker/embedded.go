@@ -36,19 +36,19 @@ type Embedded struct {
 
 // OpenEmbedded starts the broker on the data directory of the configuration,
 // which the caller has locked (see LockDir), or in memory when there is none.
-// Clients are told the address of node. repair, when not nil, mends the data
+// Clients are told the address of node. prepare, when not nil, mends the data
 // directory before it is read.
-func OpenEmbedded(cfg *config.Config, node Node, repair func(dir string) error, log zerolog.Logger) (*Embedded, error) {
+func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error, log zerolog.Logger) (*Embedded, error) {
 	clusterID, err := clusterID(cfg.LogDir, cfg.ClusterID)
 	if err != nil {
 		return nil, err
 	}
-	if repair != nil && cfg.LogDir != "" {
-		if err := repair(cfg.LogDir); err != nil {
-			return nil, fmt.Errorf("repairing the data directory %s: %w", cfg.LogDir, err)
+	if prepare != nil && cfg.LogDir != "" {
+		if err := prepare(cfg.LogDir); err != nil {
+			return nil, fmt.Errorf("opening the data directory %s: %w", cfg.LogDir, err)
 		}
 	}
-	ln := newMemoryListener(net.JoinHostPort(node.Host, strconv.Itoa(int(node.Port))))
+	ln := newMemoryListener(node.Addr())
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID(clusterID),

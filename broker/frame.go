@@ -215,10 +215,13 @@ func decodeResponse(frame []byte, resp kmsg.Response) error {
 	return resp.ReadFrom(r.Src)
 }
 
-// responseID is the correlation id of a response, length included.
-func responseID(frame []byte) (int32, error) {
+// checkID says that a response, length included, is not to the request of id.
+func checkID(frame []byte, id int32) error {
 	if len(frame) < sizeBytes+4 {
-		return 0, errors.New("a response without a correlation id")
+		return errors.New("a response without a correlation id")
 	}
-	return int32(binary.BigEndian.Uint32(frame[sizeBytes:])), nil
+	if got := int32(binary.BigEndian.Uint32(frame[sizeBytes:])); got != id {
+		return fmt.Errorf("the answer to %d came where %d was due", got, id)
+	}
+	return nil
 }

@@ -35,13 +35,25 @@ type Options struct {
 	// Coordinator is the role gtc; nil on a node without it, which then shows
 	// nothing of it.
 	Coordinator Coordinator
-	// Observers see the embedded broker's response to each request of a key,
-	// before the client does, in the order of the answers on one connection.
-	// A request that kfake does not answer (Produce with acks=0) is not seen.
-	Observers map[int16]func(kmsg.Request, kmsg.Response)
+	// Journal, when not nil, sees the requests of transactions that go to the
+	// embedded broker and their answers.
+	Journal Journal
+	// Fatal is called when the journal fails; the node must end then.
+	Fatal func(error)
 	// Now is the clock that deadlines are set by.
 	Now func() time.Time
 	Log zerolog.Logger
+}
+
+// Journal remembers of transactions what kfake keeps in memory alone (package
+// durable). An error means that the disk has failed: the request is then not
+// forwarded, or its answer not given.
+type Journal interface {
+	// Request is called before kfake sees a request.
+	Request(req kmsg.Request) error
+	// Response is called with kfake's answer before the client sees it, or
+	// with nil when there is none.
+	Response(req kmsg.Request, resp kmsg.Response) error
 }
 
 // Front serves clients. Its methods are safe for concurrent use.
@@ -84,7 +96,7 @@ const acceptPause = 50 * time.Millisecond
 // then it returns nil. For TLS, give it a TLS listener.
 func (f *Front) Serve(ln net.Listener) error {
 	if !f.track(func() { f.listeners = append(f.listeners, ln) }) {
-		return errors.Join(net.ErrClosed, ln.Close())
+		return ln.Close()
 	}
 	defer f.running.Done()
 	for {

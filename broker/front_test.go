@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -532,31 +531,5 @@ func TestDialServesInMemory(t *testing.T) {
 		if err != nil || len(meta.Brokers) != 1 {
 			t.Errorf("%s: %v %v", name, meta, err)
 		}
-	}
-}
-
-func TestObserversSeeAnswersBeforeClients(t *testing.T) {
-	var mu sync.Mutex
-	var seen []string
-	n := startNode(t, nil, func(o *broker.Options) {
-		o.Observers = map[int16]func(kmsg.Request, kmsg.Response){
-			int16(kmsg.CreateTopics): func(req kmsg.Request, resp kmsg.Response) {
-				mu.Lock()
-				defer mu.Unlock()
-				seen = append(seen, req.(*kmsg.CreateTopicsRequest).Topics[0].Topic+" "+
-					strconv.Itoa(int(resp.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode)))
-			},
-		}
-	})
-	adm := kadm.NewClient(n.client(t))
-	for _, want := range []error{nil, kerr.TopicAlreadyExists} {
-		if _, err := adm.CreateTopic(t.Context(), 1, 1, nil, "t"); !errors.Is(err, want) {
-			t.Fatal(err)
-		}
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if got := strings.Join(seen, ","); got != "t 0,t 36" {
-		t.Errorf("seen %q", got)
 	}
 }

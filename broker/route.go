@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -15,11 +14,11 @@ type plan struct {
 	// handle answers it here, on a goroutine of its own; nil: kfake does. A nil
 	// response closes the connection.
 	handle func(ctx context.Context, principal string) kmsg.Response
-	// raw replaces the request's bytes for kfake; nil: as they came.
-	raw []byte
-	// edit replaces kfake's answer, given with its length; a nil response
-	// leaves the bytes as they are.
-	edit func(frame []byte) (kmsg.Response, error)
+	// sent is the request as kfake sees it; nil: as it came. Its bytes are raw.
+	sent kmsg.Request
+	raw  []byte
+	// edit makes the client's answer of kfake's; nil: the bytes go as they are.
+	edit func(kmsg.Response) kmsg.Response
 	// silent requests have no answer (Produce with acks=0).
 	silent bool
 }
@@ -29,35 +28,13 @@ func answerWith(resp kmsg.Response) plan {
 	return plan{handle: func(context.Context, string) kmsg.Response { return resp }}
 }
 
-// editAs is an edit of the answer to req as kfake knows it.
-func editAs[T kmsg.Response](req kmsg.Request, edit func(T) kmsg.Response) func([]byte) (kmsg.Response, error) {
-	return func(frame []byte) (kmsg.Response, error) {
-		resp, ok := req.ResponseKind().(T)
-		if !ok {
-			return nil, fmt.Errorf("the answer to %s has another type", kmsg.NameForKey(req.Key()))
-		}
-		if err := decodeResponse(frame, resp); err != nil {
-			return nil, err
-		}
-		return edit(resp), nil
-	}
+// editAs is an edit of answers of one type, which kmsg gives for the request.
+func editAs[T kmsg.Response](edit func(T) kmsg.Response) func(kmsg.Response) kmsg.Response {
+	return func(resp kmsg.Response) kmsg.Response { return edit(resp.(T)) }
 }
 
 // route decides what happens to a request that the api table allows.
 func (f *Front) route(req *request) plan {
-	p := f.routeBody(req)
-	observe := f.opts.Observers[req.key]
-	if observe == nil || p.handle != nil || p.silent || p.edit != nil {
-		return p
-	}
-	p.edit = editAs(req.body, func(resp kmsg.Response) kmsg.Response {
-		observe(req.body, resp)
-		return nil
-	})
-	return p
-}
-
-func (f *Front) routeBody(req *request) plan {
 	switch body := req.body.(type) {
 	case nil:
 		return answerWith(f.unsupportedAPIVersions())
@@ -78,7 +55,7 @@ func (f *Front) routeBody(req *request) plan {
 			return answerWith(f.metadata(body))
 		}
 	case *kmsg.DescribeConfigsRequest:
-		return plan{edit: editAs(body, f.showConfigs(body))}
+		return plan{edit: editAs(f.showConfigs(body))}
 	case *kmsg.AlterConfigsRequest:
 		return f.routeAlterConfigs(req, body)
 	case *kmsg.IncrementalAlterConfigsRequest:

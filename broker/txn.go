@@ -44,8 +44,9 @@ func (f *Front) routeInitProducerIDV6(req *request, body *wire.InitProducerIDReq
 		return answerWith(resp)
 	}
 	return plan{
-		raw: req.withBody(v5),
-		edit: editAs(v5, func(r *kmsg.InitProducerIDResponse) kmsg.Response {
+		sent: v5,
+		raw:  req.withBody(v5),
+		edit: editAs(func(r *kmsg.InitProducerIDResponse) kmsg.Response {
 			resp := wire.NewPtrInitProducerIDResponseV6()
 			resp.ThrottleMillis, resp.ErrorCode = r.ThrottleMillis, r.ErrorCode
 			resp.ProducerID, resp.ProducerEpoch = r.ProducerID, r.ProducerEpoch

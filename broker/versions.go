@@ -16,7 +16,7 @@ func (f *Front) routeAPIVersions(body *kmsg.ApiVersionsRequest) plan {
 		f.listAPIs(resp)
 		return answerWith(resp)
 	}
-	return plan{edit: editAs(body, func(resp *kmsg.ApiVersionsResponse) kmsg.Response {
+	return plan{edit: editAs(func(resp *kmsg.ApiVersionsResponse) kmsg.Response {
 		if resp.ErrorCode == 0 {
 			f.listAPIs(resp)
 		}

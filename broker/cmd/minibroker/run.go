@@ -38,14 +38,18 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 	}
 	closers.add(func() error { return ignoreClosed(ln.Close()) })
 
-	embedded, err := openEmbedded(cfg, node, log)
-	if err != nil {
-		return err
+	failed := make(chan error, 1)
+	opts := broker.Options{Config: cfg, Node: node, Now: time.Now, Log: log, Fatal: func(err error) {
+		select {
+		case failed <- err:
+		default: // the first is told
+		}
+	}}
+	if cfg.Roles.Broker {
+		if err := openEmbedded(&opts, &closers); err != nil {
+			return err
+		}
 	}
-	if embedded != nil {
-		closers.add(func() error { embedded.Close(); return nil })
-	}
-	opts := broker.Options{Config: cfg, Node: node, Embedded: embedded, Now: time.Now, Log: log}
 	if cfg.Roles.GTC {
 		coordinator, stop, err := startCoordinator(ctx, opts, f.crashAt)
 		if err != nil {
@@ -62,7 +66,7 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 
 	served := make(chan error, 1)
 	go func() { served <- front.Serve(ln) }()
-	if err := ready(cfg, node, embedded, ln, f.readyFile, log); err != nil {
+	if err := ready(opts, ln, f.readyFile); err != nil {
 		return err
 	}
 	select {
@@ -71,6 +75,8 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 		return nil
 	case err := <-served:
 		return fmt.Errorf("the listener ended: %w", err)
+	case err := <-failed:
+		return fmt.Errorf("the data directory cannot be written: %w", err)
 	}
 }
 
@@ -114,25 +120,38 @@ func listen(ctx context.Context, cfg *config.Config) (net.Listener, broker.Node,
 	return ln, node, nil
 }
 
-// openEmbedded starts the broker role; nil without it.
-func openEmbedded(cfg *config.Config, node broker.Node, log zerolog.Logger) (*broker.Embedded, error) {
-	if !cfg.Roles.Broker {
-		return nil, nil //nolint:nilnil // no role, no broker
-	}
-	repair := func(dir string) error {
-		_, err := durable.Repair(dir, time.Now(), log)
+// openEmbedded starts the broker role on its data directory, mended first.
+func openEmbedded(opts *broker.Options, closers *closers) error {
+	var journal *durable.Journal
+	prepare := func(dir string) error {
+		if _, err := durable.Repair(dir, time.Now(), opts.Log); err != nil {
+			return err
+		}
+		var err error
+		if journal, err = durable.OpenJournal(dir, time.Now); err == nil {
+			closers.add(journal.Close)
+		}
 		return err
 	}
-	return broker.OpenEmbedded(cfg, node, repair, log)
+	embedded, err := broker.OpenEmbedded(opts.Config, opts.Node, prepare, opts.Log)
+	if err != nil {
+		return err
+	}
+	closers.add(func() error { embedded.Close(); return nil })
+	opts.Embedded = embedded
+	if journal != nil {
+		opts.Journal = journal
+	}
+	return nil
 }
 
 // ready tells people and scripts that clients are served.
-func ready(cfg *config.Config, node broker.Node, embedded *broker.Embedded, ln net.Listener, readyFile string, log zerolog.Logger) error {
-	advertised := net.JoinHostPort(node.Host, strconv.Itoa(int(node.Port)))
-	event := log.Info().Stringer("address", ln.Addr()).Str("advertised", advertised).
-		Int32("node_id", node.ID).Stringer("roles", cfg.Roles)
-	if embedded != nil {
-		event = event.Str("cluster_id", embedded.ClusterID()).Str("data", cfg.LogDir).Bool("fsync", cfg.SyncWrites)
+func ready(opts broker.Options, ln net.Listener, readyFile string) error {
+	cfg := opts.Config
+	event := opts.Log.Info().Stringer("address", ln.Addr()).Str("advertised", opts.Node.Addr()).
+		Int32("node_id", opts.Node.ID).Stringer("roles", cfg.Roles)
+	if opts.Embedded != nil {
+		event = event.Str("cluster_id", opts.Embedded.ClusterID()).Str("data", cfg.LogDir).Bool("fsync", cfg.SyncWrites)
 	}
 	event.Msg("ready")
 	if readyFile == "" {
@@ -140,7 +159,7 @@ func ready(cfg *config.Config, node broker.Node, embedded *broker.Embedded, ln n
 	}
 	// Renamed, so that a script never reads half an address.
 	part := readyFile + ".new"
-	err := os.WriteFile(part, []byte(advertised+"\n"), 0o600)
+	err := os.WriteFile(part, []byte(opts.Node.Addr()+"\n"), 0o600)
 	if err == nil {
 		err = os.Rename(part, readyFile)
 	}

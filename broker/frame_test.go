@@ -1,0 +1,126 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// allAPIs serves every key and version that can be parsed.
+func allAPIs() apiTable {
+	t := make(apiTable)
+	for key := range int16(100) {
+		if r := kmsg.RequestForKey(key); r != nil {
+			t[key] = versionRange{0, r.MaxVersion()}
+		}
+	}
+	for _, api := range wire.APIs() {
+		t[api.Key] = versionRange{t[api.Key].min, api.MaxVersion}
+	}
+	return t
+}
+
+func noDeadline() error { return nil }
+
+// FuzzFrame feeds the whole way that bytes of a stranger take before anything
+// serves them.
+func FuzzFrame(f *testing.F) {
+	apis := allAPIs()
+	for key, r := range apis {
+		for version := r.min; version <= r.max; version++ {
+			req, ours := wire.RequestForKey(key, version)
+			if !ours {
+				req = kmsg.RequestForKey(key)
+				req.SetVersion(version)
+			}
+			f.Add(kmsg.NewRequestFormatter(kmsg.FormatterClientID("c")).AppendRequest(nil, req, 1))
+		}
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		raw, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 1<<20, noDeadline)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(raw, in[:len(raw)]) || len(raw) != sizeBytes+int(binary.BigEndian.Uint32(raw)) {
+			t.Fatalf("the frame is not what came: % x of % x", raw, in)
+		}
+		req, err := parseRequest(raw, apis)
+		if err != nil {
+			if _, ok := errors.AsType[*frameError](err); !ok {
+				t.Fatalf("an error of another kind: %v", err)
+			}
+			return
+		}
+		if req.body == nil {
+			if req.key != apiVersionsKey {
+				t.Fatalf("no body of key %d", req.key)
+			}
+			return
+		}
+		if req.body.Key() != req.key || req.body.GetVersion() != req.version {
+			t.Fatalf("key %d version %d parsed as %d version %d", req.key, req.version, req.body.Key(), req.body.GetVersion())
+		}
+		again, err := parseRequest(req.withBody(req.body), apis)
+		if err != nil {
+			t.Fatalf("what was parsed and written does not parse: %v", err)
+		}
+		if again.correlationID != req.correlationID {
+			t.Fatalf("correlation id %d became %d", req.correlationID, again.correlationID)
+		}
+	})
+}
+
+func TestAFrameIsAllocatedAsItArrives(t *testing.T) {
+	in := append([]byte{0x06, 0x40, 0, 0}, make([]byte, 100_000)...) // 100 MiB announced
+	allocated := testing.AllocsPerRun(1, func() {
+		raw, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, noDeadline)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || raw != nil {
+			t.Errorf("%d bytes, %v", len(raw), err)
+		}
+	})
+	if allocated > 50 {
+		t.Errorf("%v allocations", allocated)
+	}
+	var largest int
+	waits := 0
+	_, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, func() error { waits++; return nil })
+	if largest = waits * chunkBytes; largest > 4*chunkBytes || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("room for %d bytes was made for 100000: %v", largest, err)
+	}
+}
+
+func TestOnlyProduceMayBeLarge(t *testing.T) {
+	for key, allowed := range map[int16]bool{int16(kmsg.Produce): true, int16(kmsg.Metadata): false, wire.KeyEndGlobalTxn: false} {
+		in := binary.BigEndian.AppendUint32(nil, maxControlBytes+1)
+		in = binary.BigEndian.AppendUint16(in, uint16(key))
+		in = append(in, make([]byte, maxControlBytes-1)...)
+		_, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, noDeadline)
+		if (err == nil) != allowed {
+			t.Errorf("key %d: %v", key, err)
+		}
+	}
+}
+
+func TestProduceOfVeryManyTopicsIsRefused(t *testing.T) {
+	for version := int16(3); version <= 12; version++ {
+		req := kmsg.NewPtrProduceRequest()
+		req.Version, req.TransactionID = version, kmsg.StringPtr("t")
+		req.Topics = make([]kmsg.ProduceRequestTopic, maxProduceTopics+1)
+		raw := kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)
+		if _, err := parseRequest(raw, allAPIs()); err == nil {
+			t.Errorf("version %d: accepted", version)
+		}
+		req.Topics = req.Topics[:maxProduceTopics]
+		raw = kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)
+		if _, err := parseRequest(raw, allAPIs()); err != nil {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+}
