@@ -54,57 +54,58 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-func TestAClusterKeepsItsDataThroughKillAndStart(t *testing.T) {
-	c := up(t, "profile-killed", cluster.V44)
-	cl := client(t, c)
-	createTopic(t, cl, "kept")
-	if err := c.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if answers(t, cl, time.Second) {
-		t.Fatal("a killed cluster answers")
-	}
-	if err := c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	topics, err := kadm.NewClient(client(t, c)).ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !topics.Has("kept") {
-		t.Fatalf("topics after the restart: %v, want %q among them", topics.Names(), "kept")
-	}
-}
-
-func TestAPausedClusterDoesNotAnswerUntilItIsResumed(t *testing.T) {
-	c := up(t, "profile-paused", cluster.V44)
-	cl := client(t, c)
-	if !answers(t, cl, 30*time.Second) {
-		t.Fatal("the cluster does not answer before the pause")
-	}
-	if err := c.Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if answers(t, cl, time.Second) {
-		t.Fatal("a paused cluster answers")
-	}
-	if err := c.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if !answers(t, cl, 30*time.Second) {
-		t.Fatal("the cluster does not answer after the pause")
-	}
-}
-
-func TestANameWithAnotherProfileIsRefused(t *testing.T) {
-	up(t, "profile-taken", cluster.V44)
-	if _, err := cluster.Ensure(t.Context(), "profile-taken", cluster.V44Plain); err == nil {
-		t.Fatal("the name of a running cluster was given to another profile")
-	}
+func TestFaults(t *testing.T) {
+	c := up(t, "profile-faults", cluster.V44)
+	t.Run("a killed cluster does not answer and keeps its data", func(t *testing.T) {
+		cl := client(t, c)
+		createTopic(t, cl, "kept")
+		call(t, c.Kill)
+		if answers(t, cl, time.Second) {
+			t.Error("a killed cluster answers")
+		}
+		call(t, c.Start)
+		topics, err := kadm.NewClient(client(t, c)).ListTopics(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !topics.Has("kept") {
+			t.Errorf("topics after the restart: %v, want %q among them", topics.Names(), "kept")
+		}
+	})
+	t.Run("a paused cluster does not answer until it is resumed", func(t *testing.T) {
+		cl := client(t, c)
+		if !answers(t, cl, time.Minute) {
+			t.Error("the cluster does not answer before the pause")
+		}
+		call(t, c.Pause)
+		if answers(t, cl, time.Second) {
+			t.Error("a paused cluster answers")
+		}
+		call(t, c.Resume)
+		if !answers(t, cl, time.Minute) {
+			t.Error("the cluster does not answer after the pause")
+		}
+	})
+	t.Run("up heals what a test has left stopped or paused", func(t *testing.T) {
+		for _, leave := range []func(context.Context) error{c.Stop, c.Pause} {
+			call(t, leave)
+			if again := cluster.Up(t, c.Name, cluster.V44); *again != *c {
+				t.Errorf("the cluster came back as %+v, want %+v", *again, *c)
+			}
+			if !answers(t, client(t, c), time.Minute) {
+				t.Error("the cluster does not answer")
+			}
+		}
+	})
+	t.Run("another profile does not get the name", func(t *testing.T) {
+		if _, err := cluster.Ensure(t.Context(), c.Name, cluster.V44Plain); err == nil {
+			t.Error("the name of a running cluster was given to another profile")
+		}
+	})
 }
 
 // up takes the cluster down again afterwards: nobody else uses these names, and
-// nine clusters at once would not fit into a small machine.
+// seven clusters at once would not fit into a small machine.
 func up(t *testing.T, name string, p cluster.Profile) *cluster.Cluster {
 	t.Helper()
 	c := cluster.Up(t, name, p)
@@ -126,6 +127,13 @@ func client(t *testing.T, c *cluster.Cluster) *kgo.Client {
 	}
 	t.Cleanup(cl.Close)
 	return cl
+}
+
+func call(t *testing.T, verb func(context.Context) error) {
+	t.Helper()
+	if err := verb(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // answers reports whether the cluster answers a request within the time.
