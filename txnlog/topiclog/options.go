@@ -113,8 +113,10 @@ func (o *Options) clientOpts() []kgo.Opt {
 		// A broker that does not answer is given up and asked again within
 		// AppendTimeout; kgo would wait 10 s beyond the request's own.
 		kgo.RequestTimeoutOverhead(5 * time.Second),
-		// Longer than KeepAlive would allow is of no use, and shorter costs
-		// one reconnect for the first append after a quiet minute.
+		// A topic just created, or a leader just moved, is asked for again at
+		// once and not from the cache.
+		kgo.MetadataMinAge(50 * time.Millisecond),
+		// Else the first append after a quiet minute pays for a connection.
 		kgo.ConnIdleTimeout(5 * time.Minute),
 	}, o.ClientOpts...)
 }
