@@ -98,7 +98,7 @@ func (c *rawClient) initIdempotent(ctx context.Context) (*txn, error) {
 }
 
 // produce writes values as one batch with the sequence number seq.
-func (c *rawClient) produce(ctx context.Context, x *txn, partition, seq int32, values ...string) (offset int64, err error) {
+func (c *rawClient) produce(ctx context.Context, x *txn, partition, seq int32, values ...string) (int64, error) {
 	if c.v4 {
 		add := kmsg.NewPtrAddPartitionsToTxnRequest()
 		add.TransactionalID, add.ProducerID, add.ProducerEpoch = x.id, x.pid, x.epoch

@@ -24,6 +24,7 @@ func versions(t *testing.T, test func(t *testing.T, v4 bool)) {
 
 func TestOpenTransactionSurvivesKillAndEndsAsAsked(t *testing.T) {
 	versions(t, func(t *testing.T, v4 bool) {
+		t.Helper()
 		for _, commit := range []bool{true, false} {
 			t.Run(fmt.Sprintf("commit=%t", commit), func(t *testing.T) {
 				dir := t.TempDir()
@@ -146,6 +147,7 @@ func TestRetriedBatchIsADuplicateAfterKill(t *testing.T) {
 // epoch, and then calls the repeat of a commit invalid.
 func TestRepeatedEndAfterKillGetsTheSameAnswer(t *testing.T) {
 	versions(t, func(t *testing.T, v4 bool) {
+		t.Helper()
 		dir := t.TempDir()
 		p := startProcess(t, dir, "")
 		c := dial(t, p.addr, v4)
@@ -197,6 +199,7 @@ func TestCommitOfATransactionThatInitAbortedStaysRefused(t *testing.T) {
 
 func TestStagedOffsetsAloneSurviveKill(t *testing.T) {
 	versions(t, func(t *testing.T, v4 bool) {
+		t.Helper()
 		dir := t.TempDir()
 		p := startProcess(t, dir, "")
 		c := dial(t, p.addr, v4)

@@ -103,19 +103,23 @@ func TestDamageIsRefused(t *testing.T) {
 	segment := "partitions/t-0/0.dat"
 	for name, harm := range map[string]func(t *testing.T, dir string) (file string){
 		"a bit in the middle of a segment": func(t *testing.T, dir string) string {
+			t.Helper()
 			flip(t, filepath.Join(dir, segment), 100)
 			return segment
 		},
 		"a length in the middle of a segment": func(t *testing.T, dir string) string {
+			t.Helper()
 			flip(t, filepath.Join(dir, segment), 9)
 			return segment
 		},
 		"two acknowledged batches gone": func(t *testing.T, dir string) string {
+			t.Helper()
 			cutLastBatch(t, dir, 0)
 			cutLastBatch(t, dir, 0)
 			return segment
 		},
 		"a batch gone from the middle, index too": func(t *testing.T, dir string) string {
+			t.Helper()
 			raw, err := os.ReadFile(filepath.Join(dir, segment))
 			must(t, err)
 			first := 12 + int(binary.BigEndian.Uint32(raw[8:]))
@@ -123,6 +127,7 @@ func TestDamageIsRefused(t *testing.T) {
 			return segment
 		},
 		"a torn segment before the last": func(t *testing.T, dir string) string {
+			t.Helper()
 			path := filepath.Join(dir, segment)
 			raw, err := os.ReadFile(path)
 			must(t, err)
@@ -133,11 +138,13 @@ func TestDamageIsRefused(t *testing.T) {
 			return segment
 		},
 		"a bit in pids.log": func(t *testing.T, dir string) string {
+			t.Helper()
 			appendEntry(t, filepath.Join(dir, "pids.log"), 1, `{"type":"init","pid":7,"epoch":0}`)
 			flip(t, filepath.Join(dir, "pids.log"), 20)
 			return "pids.log"
 		},
 		"a bit in the journal": func(t *testing.T, dir string) string {
+			t.Helper()
 			appendEntry(t, filepath.Join(dir, "transactions.journal"), 1, `{"k":"void","pid":7,"epoch":0,"at":0}`)
 			flip(t, filepath.Join(dir, "transactions.journal"), 20)
 			return "transactions.journal"

@@ -232,7 +232,7 @@ func appendFile(path string, data []byte) error {
 		return fmt.Errorf("durable: %w", err)
 	}
 	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("durable: appending to %s: %w", path, err)
 	}
 	return nil

@@ -66,7 +66,7 @@ func (g *groupsLog) commit(t *stagedTxn, at time.Time) {
 
 func (g *groupsLog) flush() (changed bool, err error) {
 	if g.valid < g.size {
-		if err := truncateFile(g.path, int64(g.valid)); err != nil {
+		if err = truncateFile(g.path, int64(g.valid)); err != nil {
 			return false, err
 		}
 		changed = true

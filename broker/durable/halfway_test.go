@@ -66,6 +66,7 @@ func halfEnded(t *testing.T, v4, commit bool, undo int, withGroup bool) (dir str
 // repeat is answered as it would have been.
 func TestEndPartWayIsFinished(t *testing.T) {
 	versions(t, func(t *testing.T, v4 bool) {
+		t.Helper()
 		for _, commit := range []bool{true, false} {
 			steps := 4 // one step short of the first marker, where nothing is decided
 			if !v4 {
@@ -97,6 +98,7 @@ func TestEndPartWayIsFinished(t *testing.T) {
 // With no marker written the transaction is open, and either outcome is right.
 func TestEndNotBegunIsOpen(t *testing.T) {
 	versions(t, func(t *testing.T, v4 bool) {
+		t.Helper()
 		for _, asked := range []bool{true, false} {
 			steps := 5
 			if !v4 {
@@ -205,6 +207,82 @@ func TestInitPartWayIsFinished(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A control record that the disk had no room for: kfake goes on without it and
+// shows the records, whichever way the transaction ended. The log of ends says
+// which way that was.
+func TestMissingMarkerOfAnEndedTransactionIsWritten(t *testing.T) {
+	for _, commit := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commit=%t", commit), func(t *testing.T) {
+			dir, x := halfEnded(t, false, commit, 0, false)
+			cutLastBatch(t, dir, 0)
+			repaired(t, dir)
+			b := startHere(t, dir, "")
+			c := dial(t, b.addr(), false)
+			must(t, c.end(t.Context(), &x, commit))
+			if commit {
+				wantValues(t, b.addr(), 0, "v0")
+			} else {
+				wantValues(t, b.addr(), 0)
+			}
+		})
+	}
+}
+
+// kfake aborts a transaction that timed out under the next epoch, marker by
+// marker, and logs it after that.
+func TestTimeoutPartWayIsFinished(t *testing.T) {
+	for undo := range 3 {
+		t.Run(fmt.Sprintf("undo=%d", undo), func(t *testing.T) {
+			dir := t.TempDir()
+			p := startProcess(t, dir, "")
+			c := dial(t, p.addr, false)
+			x, err := c.init(t.Context(), "x", 400)
+			must(t, err)
+			for partition := range int32(3) {
+				c.write(t, x, partition, "v")
+			}
+			for deadline := time.Now().Add(20 * time.Second); c.describe(t, "x").State != "Empty"; {
+				if time.Now().After(deadline) {
+					t.Fatal("the transaction does not time out")
+				}
+			}
+			p.kill(t)
+			cutEntries(t, filepath.Join(dir, "pids.log"), 1)
+			for partition := range int32(undo) {
+				cutLastBatch(t, dir, partition)
+			}
+			repaired(t, dir)
+			b := startHere(t, dir, "")
+			c = dial(t, b.addr(), false)
+			if d := c.describe(t, "x"); d.State != "Empty" || d.ProducerEpoch != x.epoch+1 {
+				t.Errorf("transaction is %s at epoch %d", d.State, d.ProducerEpoch)
+			}
+			if err := c.end(t.Context(), x, true); !errors.Is(err, kerr.InvalidTxnState) {
+				t.Errorf("commit after the abort: %v", err)
+			}
+			for partition := range int32(3) {
+				wantValues(t, b.addr(), partition)
+			}
+		})
+	}
+}
+
+// A transactional batch under an id that never was transactional: nothing can
+// end it, and it would hold readers back for ever.
+func TestRecordsThatNothingCanEndAreAborted(t *testing.T) {
+	dir := t.TempDir()
+	p := startProcess(t, dir, "")
+	c := dial(t, p.addr, false)
+	x, err := c.initIdempotent(t.Context())
+	must(t, err)
+	x.epoch = 0
+	c.write(t, x, 0, "stray")
+	p.kill(t)
+	repaired(t, dir)
+	b := startHere(t, dir, "")
+	wantValues(t, b.addr(), 0)
 }
 
 // Without the journal (kfake ran without the front) the control records alone

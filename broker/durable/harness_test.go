@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,7 +44,9 @@ func brokerProcess(dir, addr string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Fprintln(os.Stdout, b.addr())
+	if _, err := fmt.Fprintln(os.Stdout, b.addr()); err != nil {
+		return 1
+	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
 }
@@ -144,11 +147,11 @@ func (b *testBroker) carry(client, front net.Conn) error {
 		}
 		req := parseRequest(frame)
 		if req != nil {
-			if err := b.journal.Request(req); err != nil {
+			if err = b.journal.Request(req); err != nil {
 				return err
 			}
 		}
-		if _, err := front.Write(frame); err != nil {
+		if _, err = front.Write(frame); err != nil {
 			return err
 		}
 		answer, err := readFrame(front)
@@ -167,11 +170,12 @@ func (b *testBroker) carry(client, front net.Conn) error {
 }
 
 func readFrame(r io.Reader) ([]byte, error) {
-	frame := make([]byte, 4)
-	if _, err := io.ReadFull(r, frame); err != nil {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
 		return nil, err
 	}
-	frame = append(frame, make([]byte, binary.BigEndian.Uint32(frame))...)
+	frame := make([]byte, 4+binary.BigEndian.Uint32(size[:]))
+	copy(frame, size[:])
 	_, err := io.ReadFull(r, frame[4:])
 	return frame, err
 }
@@ -180,9 +184,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 func parseRequest(frame []byte) kmsg.Request {
 	body := frame[4:]
 	key := kmsg.Key(binary.BigEndian.Uint16(body))
-	switch key {
-	case kmsg.InitProducerID, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn:
-	default:
+	if !slices.Contains([]kmsg.Key{kmsg.InitProducerID, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn}, key) {
 		return nil
 	}
 	req := kmsg.RequestForKey(int16(key))
@@ -295,9 +297,9 @@ func repaired(t *testing.T, dir string) durable.Report {
 	return report
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }

@@ -127,7 +127,7 @@ func (r *repair) path(name string) string { return filepath.Join(r.dir, name) }
 // read reads everything and writes nothing.
 func (r *repair) read() (err error) {
 	var topics topicsJSON
-	if _, err := readJSON(r.path(topicsFile), &topics, &topics.Version); err != nil {
+	if _, err = readJSON(r.path(topicsFile), &topics, &topics.Version); err != nil {
 		return err
 	}
 	r.topics = topics.Topics

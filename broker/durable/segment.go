@@ -72,7 +72,7 @@ func scanSegment(path, indexPath string, base, next int64, last bool, each func(
 	for int(s.size) < len(raw) {
 		b, err := parseBatch(raw[s.size:])
 		if err != nil {
-			if err := tornOnly(path, raw, int(s.size), next, last, err); err != nil {
+			if err = tornOnly(path, raw, int(s.size), next, last, err); err != nil {
 				return s, err
 			}
 			s.torn = int64(len(raw)) - s.size
@@ -157,11 +157,8 @@ func parseBatch(raw []byte) (batch, error) {
 	if err := errors.Join(record.ReadFrom(rb.Records), key.ReadFrom(record.Key)); err != nil {
 		return batch{}, fmt.Errorf("reading the control record: %w", err)
 	}
-	switch key.Type {
-	case kmsg.ControlRecordKeyTypeCommit:
-		b.commit = true
-	case kmsg.ControlRecordKeyTypeAbort:
-	default:
+	b.commit = key.Type == kmsg.ControlRecordKeyTypeCommit
+	if !b.commit && key.Type != kmsg.ControlRecordKeyTypeAbort {
 		return batch{}, fmt.Errorf("a control record of type %d", key.Type)
 	}
 	return b, nil
