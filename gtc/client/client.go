@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"sync"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Client runs global transactions under one global transactional id, one after
@@ -110,22 +108,6 @@ func (cl *Client) Close(ctx context.Context) error {
 		return nil
 	}
 	return cl.last.discard(ctx)
-}
-
-// Producer returns the kgo client of a cluster, for what needs the client
-// itself: metrics, admin requests, topic metadata. It may be replaced when the
-// next transaction begins. Records go through Txn.Produce alone, and
-// BeginTransaction and EndTransaction are the library's.
-func (cl *Client) Producer(ctx context.Context, cluster string) (*kgo.Client, error) {
-	if err := cl.lock.acquire(ctx); err != nil {
-		return nil, err
-	}
-	defer cl.lock.release()
-	p := cl.session.participant(cluster)
-	if p == nil {
-		return nil, &UnknownClusterError{Cluster: cluster}
-	}
-	return p.kgo, nil
 }
 
 // lock is a mutex whose waiting ends with a context.

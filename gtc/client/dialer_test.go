@@ -267,7 +267,7 @@ func TestInitProducerIDIsHeldBack(t *testing.T) {
 func TestEndTxnIsAnsweredFromTheReply(t *testing.T) {
 	for _, version := range []int16{0, 2, 3, 4, 5} {
 		p := newPipe(t)
-		next := int16(testEpoch)
+		next := testEpoch
 		if version == 5 {
 			next++
 		}

@@ -78,7 +78,9 @@ type UnknownOutcomeError struct {
 	Asked bool
 	// Final: asking again gives the same answer: the coordinator remembers
 	// the transaction no more. The data shows what became of it. Otherwise
-	// call Commit again, or Abort, and be told the outcome that won.
+	// call Commit again, or Abort, and be told the outcome that won. A client
+	// that gives up closes: the next Open waits for what was decided and
+	// aborts what was not.
 	Final bool
 	Err   error
 }

