@@ -109,12 +109,13 @@ func (g *gate) dial(ctx context.Context, network, host string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	return &gatedConn{Conn: conn, g: g}, nil
+	return &gatedConn{Conn: conn, g: g, woken: make(chan struct{}, 1)}, nil
 }
 
 type gatedConn struct {
 	net.Conn
 	g       *gate
+	woken   chan struct{} // the client gives up a read
 	mu      sync.Mutex
 	produce bool // the last request written was a produce request
 }
@@ -126,6 +127,26 @@ func (c *gatedConn) Write(b []byte) (int, error) {
 		c.mu.Unlock()
 	}
 	return c.Conn.Write(b)
+}
+
+// Close and a read deadline in the past are how kgo gives up.
+func (c *gatedConn) Close() error {
+	c.wake()
+	return c.Conn.Close()
+}
+
+func (c *gatedConn) SetReadDeadline(at time.Time) error {
+	if !at.IsZero() && !at.After(time.Now()) {
+		c.wake()
+	}
+	return c.Conn.SetReadDeadline(at)
+}
+
+func (c *gatedConn) wake() {
+	select {
+	case c.woken <- struct{}{}:
+	default:
+	}
 }
 
 var errLost = errors.New("the test has lost an acknowledgement")
@@ -150,10 +171,15 @@ func (c *gatedConn) Read(b []byte) (int, error) {
 		_ = c.Conn.Close()
 		return 0, errLost
 	}
-	if held != nil {
-		<-held
+	if held == nil {
+		return n, err
 	}
-	return n, err
+	select {
+	case <-held:
+		return n, err
+	case <-c.woken:
+		return 0, errLost
+	}
 }
 
 // store is one topic on one cluster, as the tests see it.
