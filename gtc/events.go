@@ -253,7 +253,10 @@ type EndTxn struct {
 	Sequence    int64 // 0 for a leftover
 	Participant txnlog.Participant
 	Commit      bool
-	// OnePhase: the participant's answer is the decision (R5).
+	// OnePhase: the participant's answer is the decision (R5). On an abort it
+	// says that the participant is the only one, so that an earlier
+	// coordinator may have committed it without a record: an answer that
+	// proves nothing must not be taken for an abort.
 	OnePhase bool
 }
 

@@ -84,8 +84,10 @@ func (w *work) abortOverdue() {
 // The others are leftovers: on a cluster that the session does not name, of a
 // session that is over, or begun while an earlier transaction still waits for
 // another cluster. The last kind must not wait with it: a cluster that is away
-// for days would hold back the readers of the healthy one. Leftovers are
-// recorded before they are told (R1), and use up no sequence number.
+// for days would hold back the readers of the healthy one. And beside a torn
+// transaction everything is left over: a decision would replace the record of
+// what is torn before an operator has seen it. Leftovers are recorded before
+// they are told (R1), and use up no sequence number.
 func (w *work) abortOpen(age int64, reason string) bool {
 	v := w.value
 	if e := w.volatile.ending; e != nil && !e.onePhase {
@@ -96,7 +98,7 @@ func (w *work) abortOpen(age int64, reason string) bool {
 	for _, o := range w.volatile.open {
 		switch {
 		case w.ending(o.ref()):
-		case inSession(o) && !w.busy() && w.volatile.ending == nil:
+		case inSession(o) && !w.busy() && w.volatile.ending == nil && !heuristic(v):
 			session = append(session, o)
 		case o.firstSeen+age <= w.s.now.Mono:
 			overdue = append(overdue, o)

@@ -49,6 +49,9 @@ func (w *work) sendEnd(p txnlog.Participant, leftover bool) {
 	eff := EndTxn{ID: w.id, Participant: p}
 	if !leftover {
 		eff.Sequence, eff.Commit = w.value.Sequence, committed(w.value)
+		// An earlier coordinator may have committed an only participant in
+		// one phase, so what its answer does not prove is not an abort (R5).
+		eff.OnePhase = !eff.Commit && len(w.value.Participants) == 1
 	}
 	w.s.effect(eff)
 }
