@@ -1,0 +1,334 @@
+package sim
+
+import (
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+)
+
+// shape is what clients write and what outsiders do.
+type shape struct {
+	txns int8 // of each instance
+	// sets are the choices of a client that begins: the participants that
+	// it writes to, and those that it names.
+	sets []set
+	// outsiders is how many of the outsiders' actions are possible:
+	// initialise, abort, initialise with the expected epoch, commit.
+	outsiders int
+}
+
+type set struct{ writes, listed uint8 }
+
+// do makes a move happen.
+func (w *world) do(m move) {
+	if w.trace != nil {
+		w.tracef("%s", w.describe(m))
+	}
+	switch {
+	case m.kind <= mvDie:
+		w.clientMove(m)
+	case m.kind <= mvCopy:
+		w.messageMove(m)
+	case m.kind <= mvWake || m.kind == mvResolve || m.kind == mvClock:
+		w.hostMove(m)
+	default:
+		w.clusterMove(m)
+	}
+}
+
+func (w *world) clientMove(m move) {
+	i, c := m.a, &w.clients[m.a]
+	switch m.kind {
+	case mvAsk:
+		w.ask(i, m.b)
+	case mvAskLate:
+		w.budget.late--
+		w.askLate(i)
+	case mvAbortAsked:
+		c.wantsOut = true
+	case mvGiveUp:
+		w.budget.giveUps--
+		w.giveUp(i)
+	case mvGiveUpCluster:
+		w.giveUpCluster(i, m.b)
+	case mvStart:
+		w.start(i)
+	case mvInitialise:
+		w.initialise(i, m.b)
+	case mvBegin:
+		s := w.shape.sets[m.b]
+		w.begin(i, s.writes&w.all(), s.listed&w.all())
+	case mvWrite:
+		w.write(i, m.b)
+	case mvWriteMore:
+		c.phase, c.todo = writes, 1<<m.b
+	case mvEnd:
+		c.phase = wantsEnd
+	case mvAbort:
+		w.abort(i)
+	case mvAbortOn:
+		w.abortOn(i, m.b)
+	case mvDie:
+		w.budget.deaths--
+		w.leave(i)
+	default:
+	}
+}
+
+// giveUpCluster stops waiting for a cluster's answer to InitProducerId or to
+// the client's own abort. What was sent may still arrive.
+func (w *world) giveUpCluster(i, k int8) {
+	c := &w.clients[i]
+	for j := len(w.bag) - 1; j >= 0; j-- {
+		m := &w.bag[j]
+		if m.client != i || m.cluster != k {
+			continue
+		}
+		switch m.kind {
+		case initProducer, abortTxn:
+			m.connected = false
+		case initProducerReply, abortTxnReply:
+			w.take(j)
+		case initRequest, endRequest, answerToClient, endTxn, endTxnReply, scanResult:
+		}
+	}
+	c.waiting &^= 1 << k
+	if c.phase == aborts {
+		// Unknown whether it was aborted: no epoch to go on with.
+		c.stale |= 1 << k
+		c.todo &^= 1 << k
+		if c.todo == 0 {
+			w.finish(i)
+		}
+	}
+}
+
+func (w *world) messageMove(m move) {
+	switch m.kind {
+	case mvDeliver:
+		w.deliver(w.take(int(m.a)), m.b)
+	case mvBreak:
+		w.budget.breaks--
+		w.breakConnection(int(m.a))
+	case mvDrop:
+		if lost := w.take(int(m.a)); lost.kind == answerToClient {
+			w.giveUp(lost.client)
+		}
+	case mvCopy:
+		w.budget.late--
+		c := w.bag[m.a]
+		c.connected = false
+		w.send(c)
+	default:
+	}
+}
+
+func (w *world) deliver(m message, h int8) {
+	switch m.kind {
+	case initRequest, endRequest:
+		w.receive(h, m)
+	case answerToClient:
+		w.answer(m.client, m.response)
+	case endTxn:
+		m.code, m.producer = w.execute(m.order)
+		if m.connected {
+			m.kind = endTxnReply
+			w.send(m)
+		}
+	case endTxnReply:
+		w.endAnswered(h, m)
+	case scanResult:
+		ev := gtc.ScanCompleted{ClusterID: clusterIDs[m.cluster]}
+		switch {
+		case m.code != none:
+			ev.Failed = "unreachable"
+		case m.isOpen:
+			ev.Open = []gtc.OpenTransaction{m.open}
+		}
+		w.step(h, ev)
+	case initProducer, abortTxn:
+		if r := w.atCluster(m); r.connected {
+			w.send(r)
+		}
+	case initProducerReply, abortTxnReply:
+		w.fromCluster(m)
+	}
+}
+
+// endAnswered takes the answer to an EndTxn to the machine of the term that
+// sent it.
+func (w *world) endAnswered(h int8, m message) {
+	host := &w.hosts[h]
+	a := m.answer.full()
+	if !m.concluded {
+		a = w.answered(h, m)
+	}
+	if at := host.attempt(m.order); at != nil && !(m.concluded && a.Outcome == gtc.EndRetry && at.sentBy(w, h, m.order)) {
+		at.busy = false
+		if a.Outcome != gtc.EndRetry {
+			host.settled(m.order)
+		}
+	}
+	o := m.order
+	w.step(h, gtc.EndAnswered{
+		ID: globalID, Sequence: o.sequence, Participant: refOf(o.cluster, o.producer), Answer: a,
+	})
+}
+
+// sentBy reports whether a request of this attempt is under way: an answer that
+// needed no request then is not its end.
+func (*attempt) sentBy(w *world, h int8, o endOrder) bool {
+	for i := range w.bag {
+		m := &w.bag[i]
+		if m.host == h && m.connected && (m.kind == endTxn || m.kind == endTxnReply) &&
+			m.order.cluster == o.cluster && m.order.producer == o.producer {
+			return true
+		}
+	}
+	return false
+}
+
+// breakConnection cuts the connection under an EndTxn. The sender learns that
+// its fate is unknown; the request, if it has not arrived, may still do so.
+func (w *world) breakConnection(i int) {
+	m := w.bag[i]
+	if m.kind == endTxn {
+		w.bag[i].connected = false
+	} else {
+		w.take(i)
+	}
+	host := &w.hosts[m.host]
+	if at := host.attempt(m.order); at != nil {
+		at.busy, at.uncertain = false, true
+	}
+	a := answer{next: again, version: m.order.version, uncertain: true}
+	w.send(message{
+		kind: endTxnReply, host: m.host, term: m.term, connected: true, order: m.order, concluded: true, answer: a,
+	})
+}
+
+func (w *world) hostMove(m move) {
+	h, host := m.a, &w.hosts[m.a]
+	switch m.kind {
+	case mvLand:
+		w.land(h)
+	case mvAck:
+		w.acknowledge(h)
+	case mvLandAck:
+		if w.land(h); host.term != nil {
+			w.acknowledge(h)
+		}
+	case mvLinger:
+		w.linger(h)
+	case mvFail:
+		w.budget.failures--
+		w.endTerm(h, false)
+	case mvTick:
+		w.tick(h)
+	case mvCheck:
+		w.check(h)
+	case mvLook:
+		w.lookAt(h, int(m.b)/maxClusters, int(m.b)%maxClusters)
+	case mvVotes:
+		w.deliverVotes(h, int(m.b))
+	case mvScan:
+		w.scan(h, m.b)
+	case mvClaim:
+		w.budget.claims--
+		w.claim(h)
+	case mvCrash:
+		w.budget.crashes--
+		w.endTerm(h, true)
+	case mvPause:
+		host.paused = true
+	case mvWake:
+		host.paused = false
+	case mvResolve:
+		w.budget.resolves--
+		w.resolve(h, gtc.ResolveAction(m.b))
+	case mvClock:
+		host.clock.Wall += []int64{-3_600_000, 3_600_000}[m.b]
+	default:
+	}
+}
+
+// tick lets the next deadline of a host come. Each host has clocks of its own.
+func (w *world) tick(h int8) {
+	host := &w.hosts[h]
+	if w.budget.ticks > 0 {
+		w.budget.ticks--
+	}
+	at, _ := host.term.machine.NextDeadline()
+	if d := at - host.clock.Mono; d > 0 {
+		host.clock.Mono += d
+		host.clock.Wall += d
+		w.tracef("    %d ms later", d)
+	}
+	if w.mutant != forgottenDeadline {
+		w.step(h, gtc.Tick{})
+	}
+}
+
+// scan looks at one cluster. Where messages are modelled one by one, what was
+// seen is under way for a while.
+func (w *world) scan(h, k int8) {
+	w.budget.scans--
+	c := &w.clusters[k]
+	m := message{kind: scanResult, host: h, term: w.hosts[h].term.claim, connected: true, cluster: k}
+	if c.down {
+		m.code = unreachable
+	}
+	if c.open() && w.hosts[h].term.machine.Knows(globalID) {
+		m.isOpen, m.open = true, c.openOf()
+	}
+	if w.fine {
+		w.send(m)
+		return
+	}
+	w.deliver(m, h)
+}
+
+func (w *world) resolve(h int8, action gtc.ResolveAction) {
+	t := w.hosts[h].term
+	id := t.freeRequest()
+	t.calls = append(t.calls, call{request: id, client: -1, txn: -1})
+	if action == gtc.ResolveForget {
+		w.ledger.torn = 0 // at the latest when it has landed
+	}
+	w.step(h, gtc.ResolveRequest{Request: id, ID: globalID, Action: action})
+}
+
+func (w *world) clusterMove(m move) {
+	c := &w.clusters[m.a]
+	switch m.kind {
+	case mvMarkers:
+		c.complete()
+	case mvOutsider:
+		w.budget.outsiders--
+		w.outsider(m.a, m.b)
+	case mvDown:
+		c.down = true
+	case mvUp:
+		c.down = false
+	default:
+	}
+}
+
+// outsider is somebody who uses the transactional id without being of the
+// protocol.
+func (w *world) outsider(k, choice int8) {
+	c := &w.clusters[k]
+	owner := c.owner()
+	commit := choice == 3
+	switch choice {
+	case 0:
+		c.initProducerID()
+	case 1, 3:
+		c.endTxn(c.now, commit)
+	case 2:
+		c.initExpecting(c.now)
+	}
+	w.tracef("    now %v at %d/%d", c.state, c.now.id, c.now.epoch)
+	if owner >= 0 && !c.open() {
+		w.fromOutside(owner, k, commit)
+		w.ended(owner, k, commit)
+	}
+}

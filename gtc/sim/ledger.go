@@ -1,0 +1,289 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// txn is what the checker knows of one client transaction; the participants and
+// the coordinator do not see it.
+type txn struct {
+	client   int8
+	instance byte
+	epoch    int32 // global epoch
+	sequence int64
+	listed   uint8 // participants that the client names
+	producers [maxClusters]producer
+
+	open, committed, aborted uint8 // participants with records in that state
+	outsider                 uint8 // participants that somebody else ended
+	asked                    bool  // commit was asked for
+	// doomed: somebody else aborted a part before commit was asked for, so
+	// that the vote must see it.
+	doomed bool
+	// recorded and told are what the log and the client were given.
+	recordedCommit bool
+	recordedAbort  uint8 // participants that the coordinator has seen open
+	decidedAbort   bool
+	heuristic      uint8 // participants recorded as heuristic
+	told                          gtc.Outcome
+	toldTorn                      bool // with HEURISTIC_OUTCOME
+}
+
+// ledger is what has ever landed in the log, as far as promises depend on it.
+type ledger struct {
+	landed []recorded
+	// torn is the sequence of a heuristic record that no operator has
+	// forgotten, 0 when there is none.
+	torn int64
+	// epoch is the highest global epoch in the log.
+	epoch int32
+}
+
+// recorded is one participant of a decision in the log.
+type recorded struct {
+	sequence int64 // 0 of a leftover
+	cluster  int8
+	producer producer
+	commit   bool
+}
+
+// ended notes how a participant's part of a transaction ended.
+func (w *world) ended(t, cluster int8, commit bool) {
+	x := &w.txns[t]
+	bit := uint8(1) << cluster
+	x.open &^= bit
+	if commit {
+		x.committed |= bit
+	} else {
+		x.aborted |= bit
+	}
+	w.checkAtomic(t)
+}
+
+// checkAtomic: no transaction has a committed and an aborted part, unless
+// somebody from outside ended one of them.
+func (w *world) checkAtomic(t int8) {
+	x := &w.txns[t]
+	inside := ^x.outsider
+	if x.committed&inside != 0 && x.aborted&inside != 0 {
+		w.violate("transaction %d is torn: committed on %s, aborted on %s", t, names(x.committed), names(x.aborted))
+	}
+	if x.told == gtc.OutcomeCommitted && x.aborted&inside != 0 {
+		w.violate("transaction %d was told committed and is aborted on %s", t, names(x.aborted))
+	}
+	if x.told == gtc.OutcomeAborted && x.committed&inside != 0 {
+		w.violate("transaction %d was told aborted and is committed on %s", t, names(x.committed))
+	}
+}
+
+func names(set uint8) string {
+	s := ""
+	for k := range maxClusters {
+		if set&(1<<k) != 0 {
+			s += clusterIDs[k]
+		}
+	}
+	return s
+}
+
+// landed takes a record into the log.
+func (w *world) landed(r txnlog.Record) {
+	w.log.last = &r
+	v := r.Value
+	if v == nil {
+		w.log.last = nil
+		w.ledger.torn = 0
+		return
+	}
+	if v.GlobalEpoch < w.ledger.epoch {
+		w.violate("the global epoch went back from %d to %d", w.ledger.epoch, v.GlobalEpoch)
+	}
+	w.ledger.epoch = v.GlobalEpoch
+	commit := v.State == txnlog.StatePrepareCommit || v.State == txnlog.StateCompleteCommit
+	torn := false
+	for _, p := range v.Participants {
+		w.recordedOne(p, v.Sequence, commit, len(v.Participants) == 1)
+		torn = torn || p.State.Heuristic()
+	}
+	for _, p := range v.Leftovers {
+		w.recordedOne(p, 0, false, false)
+	}
+	w.recordedTorn(v, torn)
+}
+
+// recordedTorn: what is torn stays in the log until an operator forgets it.
+func (w *world) recordedTorn(v *txnlog.GlobalTransaction, torn bool) {
+	switch l := &w.ledger; {
+	case torn:
+		l.torn = v.Sequence
+	case l.torn != 0 && l.torn != v.Sequence:
+		w.violate("transaction %d of the log was torn, and %d has replaced it before an operator forgot it", l.torn, v.Sequence)
+	}
+}
+
+// recordedOne takes one participant of a decision in.
+func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone bool) {
+	o := endOrder{
+		cluster: clusterOf(p.ClusterID), producer: producerOf(p.ProducerID, p.ProducerEpoch),
+		start: int16(p.AuditOffset), sequence: sequence,
+	}
+	d := recorded{sequence, o.cluster, o.producer, commit}
+	if !slices.Contains(w.ledger.landed, d) {
+		w.ledger.landed = append(w.ledger.landed, d)
+	}
+	t := w.meantBy(o)
+	if t < 0 {
+		return
+	}
+	x := &w.txns[t]
+	unknown := alone && p.State.Heuristic() // the record says neither
+	switch {
+	case commit && !unknown:
+		x.recordedCommit = true
+	case !commit && sequence != 0:
+		x.decidedAbort = true
+		if o.start > 0 {
+			x.recordedAbort |= 1 << o.cluster
+		}
+	}
+	if p.State.Heuristic() {
+		x.heuristic |= 1 << o.cluster
+	}
+	if x.recordedCommit && x.decidedAbort && !alone && x.listed&(x.listed-1) != 0 {
+		w.violate("transaction %d was decided commit and abort", t)
+	}
+	if commit && x.doomed && !unknown {
+		w.violate("transaction %d was decided commit although a part of it was aborted before that was asked for", t)
+	}
+}
+
+// meantBy is the client transaction that a recorded participant is about.
+func (w *world) meantBy(o endOrder) int8 {
+	c := &w.clusters[o.cluster]
+	if o.start > 0 && int(o.start) <= len(c.history) {
+		return c.history[o.start-1].txn
+	}
+	// The newest that was asked for: on transaction.version 1 one that its
+	// client has aborted before has the same name.
+	for t := len(w.txns) - 1; t >= 0; t-- {
+		x := &w.txns[t]
+		if x.asked && x.sequence == o.sequence && x.listed&(1<<o.cluster) != 0 && x.producers[o.cluster] == o.producer {
+			return int8(t)
+		}
+	}
+	return -1
+}
+
+// checkRecorded: what an EndTxn tells is in the log when it leaves (R1), except
+// for the commit of an only participant (R5).
+func (w *world) checkRecorded(h int8, o endOrder) {
+	if o.onePhase && o.commit {
+		return
+	}
+	if !slices.Contains(w.ledger.landed, recorded{o.sequence, o.cluster, o.producer, o.commit}) {
+		w.violate("host %d sends EndTxn(%s) for sequence %d to %s, and the log does not say so",
+			h, decisionText(o.commit), o.sequence, clusterIDs[o.cluster])
+	}
+}
+
+// told checks an answer to EndGlobalTxn when it leaves the coordinator.
+func (w *world) told(c call, r gtc.Response) {
+	if c.txn < 0 {
+		return
+	}
+	x := &w.txns[c.txn]
+	if r.Code == gtc.CodeHeuristicOutcome && len(r.Participants) > 0 {
+		x.toldTorn = true
+	}
+	if r.Outcome == gtc.OutcomeUnknown {
+		return
+	}
+	if x.told != gtc.OutcomeUnknown && x.told != r.Outcome {
+		w.violate("transaction %d was told outcome %d and then %d", c.txn, x.told, r.Outcome)
+	}
+	x.told = r.Outcome
+	alone := x.listed&(x.listed-1) == 0
+	inside := x.listed &^ x.outsider
+	switch {
+	case r.Outcome == gtc.OutcomeCommitted && alone:
+		if x.committed&inside != inside&^w.unwritten(x) {
+			w.violate("transaction %d was told committed before its only participant was", c.txn)
+		}
+	case r.Outcome == gtc.OutcomeCommitted && !x.recordedCommit:
+		w.violate("transaction %d was told committed, and the log does not say so", c.txn)
+	case r.Outcome == gtc.OutcomeAborted && alone && x.open != 0:
+		w.violate("transaction %d was told aborted while its only participant was open", c.txn)
+	}
+	w.checkSilent(c.txn, x, r)
+	w.checkAtomic(c.txn)
+}
+
+// unwritten are the listed participants without a record.
+func (w *world) unwritten(x *txn) uint8 { return x.listed &^ (x.open | x.committed | x.aborted) }
+
+// checkSilent: no plain answer names a participant complete that ended
+// otherwise (C-ATOM-2).
+func (w *world) checkSilent(t int8, x *txn, r gtc.Response) {
+	if r.Code != gtc.CodeNone {
+		return
+	}
+	for _, p := range r.Participants {
+		bit := uint8(1) << clusterOf(p.ClusterID)
+		against := r.Outcome == gtc.OutcomeCommitted && x.aborted&bit != 0 || r.Outcome == gtc.OutcomeAborted && x.committed&bit != 0
+		if p.State == txnlog.ParticipantComplete && against && x.heuristic&bit == 0 {
+			w.violate("transaction %d: %s was told complete and ended otherwise", t, p.ClusterID)
+		}
+	}
+}
+
+// checkSettled is what must be true when every fault has healed and everybody
+// has had time.
+func (w *world) checkSettled() {
+	for k := range w.n {
+		c := &w.clusters[k]
+		if c.open() {
+			w.violate("a transaction is still open on %s; its readers wait for ever", clusterIDs[k])
+		}
+	}
+	for t := range w.txns {
+		w.checkTxnSettled(int8(t), &w.txns[t])
+	}
+	if r := w.log.last; r != nil {
+		v := r.Value
+		switch {
+		case v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort:
+			w.violate("the log ends with %s", recordText(*r))
+		case len(v.Leftovers) > 0:
+			w.violate("a leftover is still recorded: %s", recordText(*r))
+		}
+	}
+	for i := range w.clients {
+		if c := &w.clients[i]; c.alive() && c.waits() {
+			w.violate("client %d has no answer (%v)", i, c.phase)
+		}
+	}
+}
+
+func (w *world) checkTxnSettled(t int8, x *txn) {
+	against := uint8(0)
+	switch {
+	case x.told == gtc.OutcomeCommitted || x.recordedCommit:
+		against = x.aborted | x.open
+	case x.told == gtc.OutcomeAborted:
+		against = x.committed | x.open
+	default:
+		against = x.committed & x.recordedAbort
+	}
+	if silent := against &^ x.heuristic; silent != 0 {
+		w.violate("transaction %d ended otherwise on %s, and no record says so", t, names(silent))
+	}
+	if alarm := x.heuristic &^ x.outsider; alarm != 0 && !w.retention {
+		w.violate("transaction %d is recorded as torn on %s, and nobody from outside was there", t, names(alarm))
+	}
+	if against&^x.outsider != 0 {
+		w.violate("transaction %d ended otherwise on %s, and nobody from outside did it", t, names(against&^x.outsider))
+	}
+}

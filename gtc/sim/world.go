@@ -1,0 +1,223 @@
+// Package sim runs the coordinator's real core (gtc.Machine) in a small world:
+// a log with claims, processes that are paused and die, clients that fence one
+// another, and a model of Kafka's transaction coordinator as participant.
+//
+// Nothing in the world happens by itself. World.moves lists what can happen
+// next and world.do makes it happen. The simulator (Simulate) draws moves from
+// a seeded generator; the search (Search) tries them all. After every move the
+// promises of KIP.md are checked, and at the end, when every fault has healed,
+// that nothing is left open and nobody without an answer.
+//
+// Deliberately broken variants (Mutants) change the world around the core, not
+// the core, and each must be found.
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+const (
+	maxClusters = 3
+	maxClients  = 2
+	globalID    = "pay"
+)
+
+// world is the whole state. It is copied by clone and compared by encode.
+type world struct {
+	settings
+	clusters [maxClusters]cluster
+	hosts    [2]host
+	clients  [maxClients]client
+	log      partition
+	txns     []txn
+	bag      []message // under way, in the order of sending
+	budget   budget
+	// told is the checker's memory beyond single transactions.
+	ledger ledger
+	// bad is the first promise that was broken.
+	bad   string
+	trace func(string)
+}
+
+// settings do not change while a world runs.
+type settings struct {
+	n              int // participant clusters
+	fine           bool
+	machine        gtc.Config
+	mutant         Mutant
+	sessionTimeout int32
+	patience       int32 // a client's TimeoutMillis
+	deepCheck      bool  // gtc.Machine.Check after every step
+	retention      bool  // audits find no markers
+	shape          shape // what clients write
+	healing        bool  // no fault any more; clients begin nothing new
+}
+
+// partition is the log: who may append, and the last record of the id, which is
+// all that a replay needs.
+type partition struct {
+	owner int32
+	last  *txnlog.Record
+}
+
+// budget bounds what a world may still suffer. The simulator's is large.
+type budget struct {
+	claims    int8 // takeovers and restarts
+	crashes   int8
+	breaks    int8 // connections cut under an EndTxn
+	giveUps   int8 // of clients that wait, by which requests are repeated
+	late      int8 // requests that arrive when their sender listens no more
+	scans     int8
+	ticks     int8 // -1: unlimited
+	outsiders int8
+	failures  int8 // of appends
+	deaths    int8 // of clients
+	resolves  int8 // by an operator
+}
+
+// kind is the kind of a message.
+type kind int8
+
+const (
+	initRequest kind = iota // client to coordinator
+	endRequest
+	answerToClient
+	endTxn // coordinator to cluster
+	endTxnReply
+	scanResult
+	initProducer // client to cluster
+	initProducerReply
+	abortTxn
+	abortTxnReply
+)
+
+var kindNames = [...]string{
+	"InitGlobalTxn", "EndGlobalTxn", "answer", "EndTxn", "answer to EndTxn", "scan",
+	"InitProducerId", "answer to InitProducerId", "client's EndTxn(abort)", "answer to client's EndTxn(abort)",
+}
+
+// message is one message under way. It is comparable, so that worlds are.
+type message struct {
+	kind   kind
+	client int8
+	host   int8
+	term   int32
+	// connected: the sender still waits for the answer. The others are
+	// copies that arrive late, or never.
+	connected bool
+
+	instance byte // of the client that sent it
+	epoch    int32
+	txn      int8
+	commit   bool
+	cluster  int8
+	producer producer
+	code     code
+
+	order     endOrder
+	concluded bool // answer stands, the cluster was not asked
+	answer    answer
+	response  response
+	open      gtc.OpenTransaction
+	isOpen    bool
+}
+
+func (w *world) send(m message) { w.bag = append(w.bag, m) }
+
+func (w *world) take(i int) message {
+	m := w.bag[i]
+	w.bag = slices.Delete(w.bag, i, i+1)
+	return m
+}
+
+// clone returns a world that goes on independently.
+func (w *world) clone() *world {
+	c := *w
+	for i := range c.hosts {
+		c.hosts[i].term = w.hosts[i].term.clone()
+		c.hosts[i].attempts = slices.Clone(w.hosts[i].attempts)
+	}
+	c.txns, c.bag = slices.Clone(w.txns), slices.Clone(w.bag)
+	c.ledger.landed = slices.Clone(w.ledger.landed)
+	return &c // histories of clusters are copied before they are changed
+}
+
+func (w *world) violate(format string, args ...any) {
+	if w.bad == "" {
+		w.bad = fmt.Sprintf(format, args...)
+		w.tracef("    VIOLATION: %s", w.bad)
+	}
+}
+
+func (w *world) tracef(format string, args ...any) {
+	if w.trace != nil {
+		w.trace(fmt.Sprintf(format, args...))
+	}
+}
+
+// execute lets a cluster carry an EndTxn out and holds what it did against what
+// it was meant for.
+func (w *world) execute(o endOrder) (code, producer) {
+	c := &w.clusters[o.cluster]
+	owner := c.owner()
+	var (
+		code code
+		next producer
+	)
+	if w.mutant == withoutR2 && !o.commit {
+		// A bare InitProducerId instead.
+		code, next = c.initProducerID()
+		if code == concurrent {
+			code, next = none, again
+		}
+	} else {
+		code, next = c.endTxn(o.producer, o.commit)
+	}
+	w.tracef("    %s answers %v, now %v at %d/%d", clusterIDs[o.cluster], code, c.state, c.now.id, c.now.epoch)
+	if owner < 0 || c.open() {
+		return code, next
+	}
+	w.ended(owner, o.cluster, o.commit)
+	if o.meant >= 0 && o.meant != owner {
+		w.violate("an EndTxn for transaction %d ended transaction %d on %s", o.meant, owner, clusterIDs[o.cluster])
+	}
+	if o.commit && !w.txns[owner].asked {
+		w.violate("transaction %d was committed on %s, and nobody asked for it", owner, clusterIDs[o.cluster])
+	}
+	return code, next
+}
+
+func recordText(r txnlog.Record) string {
+	v := r.Value
+	if v == nil {
+		return "tombstone"
+	}
+	s := fmt.Sprintf("%s epoch=%d sequence=%d", gtc.NameOf(v.State), v.GlobalEpoch, v.Sequence)
+	if v.SessionEnded {
+		s += " session-ended"
+	}
+	one := func(p txnlog.Participant) string {
+		return fmt.Sprintf(" [%s:%d/%d v%d state=%d next=%d/%d]", p.ClusterID, p.ProducerID, p.ProducerEpoch, p.EndTxnVersion, p.State, p.NextProducerID, p.NextProducerEpoch)
+	}
+	for _, p := range v.Participants {
+		s += one(p)
+	}
+	for _, p := range v.Leftovers {
+		s += " leftover" + one(p)
+	}
+	if v.Reason != "" {
+		s += " (" + v.Reason + ")"
+	}
+	return s
+}
+
+func decisionText(commit bool) string {
+	if commit {
+		return "commit"
+	}
+	return "abort"
+}
