@@ -112,14 +112,16 @@ func TestAnIndependentClientProducesAndConsumes(t *testing.T) {
 	createTopic(t, n.client(t), "t")
 	w := &kafka.Writer{Addr: kafka.TCP(n.addr), Topic: "t", RequiredAcks: kafka.RequireAll, BatchTimeout: time.Millisecond, Transport: &kafka.Transport{}}
 	t.Cleanup(func() {
-		w.Close()
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
 		w.Transport.(*kafka.Transport).CloseIdleConnections()
 	})
 	if err := w.WriteMessages(t.Context(), kafka.Message{Value: []byte("a")}, kafka.Message{Value: []byte("b")}); err != nil {
 		t.Fatal(err)
 	}
 	r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{n.addr}, GroupID: "g", Topic: "t", StartOffset: kafka.FirstOffset, MaxWait: 100 * time.Millisecond})
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	var got []string
 	for range 2 {
 		m, err := r.FetchMessage(t.Context())
@@ -236,17 +238,17 @@ func TestOneProcessOnlyHoldsADirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := broker.LockDir(dir); !errors.Is(err, broker.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+	if _, err = broker.LockDir(dir); !errors.Is(err, broker.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("a second lock: %v", err)
 	}
-	if err := release(); err != nil {
+	if err = release(); err != nil {
 		t.Fatal(err)
 	}
 	release, err = broker.LockDir(dir)
 	if err != nil {
 		t.Fatalf("after the release: %v", err)
 	}
-	if err := release(); err != nil {
+	if err = release(); err != nil {
 		t.Error(err)
 	}
 }
@@ -288,7 +290,7 @@ func (n *node) hurl(t *testing.T, frame []byte, patience time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,7 +67,7 @@ type conn struct {
 type answer struct {
 	req   *request
 	plan  plan
-	ready chan []byte
+	ready chan []byte // nil when nobody waits (plan.before)
 }
 
 func newConn(f *Front, nc net.Conn) *conn {
@@ -74,7 +75,7 @@ func newConn(f *Front, nc net.Conn) *conn {
 		f: f, net: nc, principal: anonymous,
 		log:       f.opts.Log.With().Stringer("client", nc.RemoteAddr()).Logger(),
 		owed:      make(chan *answer, maxOwed),
-		forwarded: make(chan *answer, maxOwed+2),
+		forwarded: make(chan *answer, 2*maxOwed),
 	}
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	return c
@@ -229,16 +230,28 @@ func (c *conn) forward(a *answer) error {
 			return fmt.Errorf("%w: %w", errUpstream, err)
 		}
 	}
+	if before := a.plan.before; before != nil {
+		hidden := &answer{req: &request{key: before.Key(), version: before.GetVersion(), correlationID: a.req.correlationID}}
+		raw := kmsg.NewRequestFormatter().AppendRequest(nil, before, a.req.correlationID)
+		if err := c.sendUpstream(hidden, raw); err != nil {
+			return err
+		}
+	}
+	raw := a.req.raw
+	if a.plan.raw != nil {
+		raw = a.plan.raw
+	}
+	return c.sendUpstream(a, raw)
+}
+
+// sendUpstream writes one frame to kfake, after saying whose answer comes next.
+func (c *conn) sendUpstream(a *answer, raw []byte) error {
 	if !a.plan.silent {
 		select {
 		case c.forwarded <- a:
 		case <-c.ctx.Done():
 			return c.ctx.Err()
 		}
-	}
-	raw := a.req.raw
-	if a.plan.raw != nil {
-		raw = a.plan.raw
 	}
 	if _, err := c.upstream.Write(raw); err != nil {
 		return errUpstream
@@ -256,8 +269,14 @@ func (c *conn) readUpstream() {
 				c.log.Debug().Err(err).Str("request", wire.NameForKey(a.req.key)).Int16("version", a.req.version).
 					Msg("the embedded broker gave no answer; closing the connection, as Kafka does")
 			}
+			if a.ready == nil {
+				continue // the request behind it fails too
+			}
 			close(a.ready)
 			break
+		}
+		if a.ready == nil {
+			continue
 		}
 		select {
 		case a.ready <- frame:
@@ -312,16 +331,11 @@ func (f *Front) record(req kmsg.Request, resp kmsg.Response) error {
 
 // journals says that the journal sees requests of this key.
 func (f *Front) journals(key int16) bool {
-	if f.opts.Journal == nil {
-		return false
-	}
-	switch k := kmsg.Key(key); k {
-	case kmsg.InitProducerID, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn:
-		return true
-	default:
-		return false
-	}
+	return f.opts.Journal != nil && slices.Contains(journalled, kmsg.Key(key))
 }
+
+// journalled are the requests in which kfake learns what it keeps in memory.
+var journalled = []kmsg.Key{kmsg.InitProducerID, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn}
 
 // write sends the answers in the order of the requests.
 func (c *conn) write() {

@@ -44,7 +44,7 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 		return nil, err
 	}
 	if prepare != nil && cfg.LogDir != "" {
-		if err := prepare(cfg.LogDir); err != nil {
+		if err = prepare(cfg.LogDir); err != nil {
 			return nil, fmt.Errorf("opening the data directory %s: %w", cfg.LogDir, err)
 		}
 	}
@@ -57,9 +57,6 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 		kfake.GroupMaxSessionTimeout(kafkaMaxSessionTimeout),
 		kfake.BrokerConfigs(map[string]string{maxTimeoutName: kfakeMaxTimeout(cfg)}),
 		kfake.WithLogger(kfakeLogger{log.With().Str("component", "kfake").Logger()}),
-	}
-	if cfg.AutoCreateTopics {
-		opts = append(opts, kfake.AllowAutoTopicCreation())
 	}
 	if cfg.LogDir != "" {
 		opts = append(opts, kfake.DataDir(cfg.LogDir))
@@ -95,6 +92,9 @@ func (e *Embedded) Close() { e.cluster.Close() }
 func (e *Embedded) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return e.dial(ctx, address("127.0.0.1:0"))
 }
+
+// hasTopic says that kfake has the topic now.
+func (e *Embedded) hasTopic(name string) bool { return e.cluster.LeaderFor(name, 0) >= 0 }
 
 func (e *Embedded) dial(ctx context.Context, from net.Addr) (net.Conn, error) {
 	return e.ln.dial(ctx, from)
@@ -153,7 +153,7 @@ func clusterID(dir, configured string) (string, error) {
 	path := filepath.Join(dir, metaFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(filepath.Join(dir, kfakeMetaFile)); err == nil {
+		if _, err = os.Stat(filepath.Join(dir, kfakeMetaFile)); err == nil {
 			return "", fmt.Errorf("%s has data, but no %s: it was written by another program or damaged", dir, metaFile)
 		}
 		id := orRandom(configured)

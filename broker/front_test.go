@@ -123,7 +123,7 @@ func (n *node) dial(t *testing.T) *raw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
+	t.Cleanup(func() { _ = c.Close() })
 	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +441,7 @@ func TestConnectionsAboveTheLimitWait(t *testing.T) {
 	if _, _, err := third.receive(); !isTimeout(err) {
 		t.Fatalf("the third connection was not held back: %v", err)
 	}
-	first.Close()
+	_ = first.Close()
 	if err := third.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -513,7 +513,7 @@ func TestAClientThatLeavesEndsItsHandlers(t *testing.T) {
 	c := n.dial(t)
 	c.send(frameOf(wire.NewPtrEndGlobalTxnRequest(), 1))
 	<-entered
-	c.Close()
+	_ = c.Close()
 	select {
 	case <-left:
 	case <-time.After(20 * time.Second):

@@ -14,6 +14,8 @@ type plan struct {
 	// handle answers it here, on a goroutine of its own; nil: kfake does. A nil
 	// response closes the connection.
 	handle func(ctx context.Context, principal string) kmsg.Response
+	// before goes to kfake first; its answer is dropped.
+	before kmsg.Request
 	// sent is the request as kfake sees it; nil: as it came. Its bytes are raw.
 	sent kmsg.Request
 	raw  []byte
@@ -51,9 +53,11 @@ func (f *Front) route(req *request) plan {
 	case *kmsg.ProduceRequest:
 		return plan{silent: body.Acks == 0}
 	case *kmsg.MetadataRequest:
-		if f.opts.Embedded == nil {
-			return answerWith(f.metadata(body))
-		}
+		return f.routeMetadata(body)
+	case *kmsg.CreateTopicsRequest:
+		return f.routeCreateTopics(req, body)
+	case *kmsg.CreatePartitionsRequest:
+		return f.routeCreatePartitions(body)
 	case *kmsg.DescribeConfigsRequest:
 		return plan{edit: editAs(f.showConfigs(body))}
 	case *kmsg.AlterConfigsRequest:

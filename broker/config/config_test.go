@@ -218,7 +218,7 @@ func TestBadConfigurationIsNamedWithItsLine(t *testing.T) {
 }
 
 func errorsIn(err error) []*config.Error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the list itself is looked at
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return nil
 	}

@@ -104,7 +104,7 @@ func newLogger(w *os.File) zerolog.Logger {
 
 // report logs each of several errors on a line of its own.
 func report(log zerolog.Logger, err error) {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // a list inside another error keeps that error's words
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		log.Error().Msg(err.Error())
 		return

@@ -26,9 +26,9 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 	defer func() { err = errors.Join(err, closers.close()) }()
 
 	if cfg.LogDir != "" && cfg.Roles.Broker {
-		release, err := broker.LockDir(cfg.LogDir)
-		if err != nil {
-			return err
+		release, lockErr := broker.LockDir(cfg.LogDir)
+		if lockErr != nil {
+			return lockErr
 		}
 		closers.add(release)
 	}
@@ -46,14 +46,14 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 		}
 	}}
 	if cfg.Roles.Broker {
-		if err := openEmbedded(&opts, &closers); err != nil {
+		if err = openEmbedded(&opts, &closers); err != nil {
 			return err
 		}
 	}
 	if cfg.Roles.GTC {
-		coordinator, stop, err := startCoordinator(ctx, opts, f.crashAt)
-		if err != nil {
-			return err
+		coordinator, stop, startErr := startCoordinator(ctx, opts, f.crashAt)
+		if startErr != nil {
+			return startErr
 		}
 		closers.add(stop)
 		opts.Coordinator = coordinator

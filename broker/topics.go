@@ -1,0 +1,114 @@
+package broker
+
+import (
+	"regexp"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// maxPartitionsPerRequest is Kafka's limit for one CreateTopics or
+// CreatePartitions (MAX_PARTITIONS_PER_BATCH of KRaft's
+// ReplicationControlManager). kfake has none, and a request for 2147483647
+// partitions would take all memory.
+const maxPartitionsPerRequest = 10_000
+
+// topicName is Kafka's rule. kfake takes any name, and one that is longer than
+// a file name may be cannot be kept.
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+func validTopic(name string) bool {
+	return topicName.MatchString(name) && name != "." && name != ".."
+}
+
+// routeMetadata creates topics before kfake is asked for them. kfake would
+// create them too, but only in memory: after a crash the records that it had
+// acknowledged would belong to no topic.
+func (f *Front) routeMetadata(body *kmsg.MetadataRequest) plan {
+	if f.opts.Embedded == nil {
+		return answerWith(f.metadata(body))
+	}
+	// Versions without the flag always create.
+	if !f.opts.Config.AutoCreateTopics || body.Version >= 4 && !body.AllowAutoTopicCreation {
+		return plan{}
+	}
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.Version = 5
+	for _, t := range body.Topics {
+		if t.Topic == nil || !validTopic(*t.Topic) || *t.Topic == txnlog.Topic || f.opts.Embedded.hasTopic(*t.Topic) ||
+			slices.ContainsFunc(create.Topics, func(c kmsg.CreateTopicsRequestTopic) bool { return c.Topic == *t.Topic }) {
+			continue
+		}
+		c := kmsg.NewCreateTopicsRequestTopic()
+		c.Topic, c.NumPartitions, c.ReplicationFactor = *t.Topic, -1, -1
+		create.Topics = append(create.Topics, c)
+		if len(create.Topics)*int(f.opts.Config.NumPartitions) >= maxPartitionsPerRequest {
+			break
+		}
+	}
+	if len(create.Topics) == 0 {
+		return plan{}
+	}
+	return plan{before: create}
+}
+
+// routeCreateTopics refuses what Kafka refuses and kfake does not.
+func (f *Front) routeCreateTopics(req *request, body *kmsg.CreateTopicsRequest) plan {
+	partitions := 0
+	for _, t := range body.Topics {
+		n := max(len(t.ReplicaAssignment), int(t.NumPartitions))
+		if t.NumPartitions < 0 && len(t.ReplicaAssignment) == 0 {
+			n = int(f.opts.Config.NumPartitions)
+		}
+		partitions += n
+	}
+	var refused []kmsg.CreateTopicsResponseTopic
+	refuse := func(name string, err *kerr.Error, message string) {
+		t := kmsg.NewCreateTopicsResponseTopic()
+		t.Topic, t.ErrorCode, t.ErrorMessage = name, err.Code, &message
+		refused = append(refused, t)
+	}
+	body.Topics = slices.DeleteFunc(body.Topics, func(t kmsg.CreateTopicsRequestTopic) bool {
+		switch {
+		case !validTopic(t.Topic):
+			refuse(t.Topic, kerr.InvalidTopicException, "a topic's name has 1 to 249 letters, digits, ., _ and -, and is not . or ..")
+		case partitions > maxPartitionsPerRequest:
+			refuse(t.Topic, kerr.PolicyViolation, "Excessively large number of partitions per request.")
+		default:
+			return false
+		}
+		return true
+	})
+	if refused == nil {
+		return plan{}
+	}
+	return plan{
+		sent: body,
+		raw:  req.withBody(body),
+		edit: editAs(func(resp *kmsg.CreateTopicsResponse) kmsg.Response {
+			resp.Topics = append(resp.Topics, refused...)
+			return resp
+		}),
+	}
+}
+
+// routeCreatePartitions does the same for more partitions.
+func (f *Front) routeCreatePartitions(body *kmsg.CreatePartitionsRequest) plan {
+	partitions := 0
+	for _, t := range body.Topics {
+		partitions += int(max(t.Count, 0))
+	}
+	if partitions <= maxPartitionsPerRequest {
+		return plan{}
+	}
+	resp := body.ResponseKind().(*kmsg.CreatePartitionsResponse)
+	for _, t := range body.Topics {
+		r := kmsg.NewCreatePartitionsResponseTopic()
+		r.Topic, r.ErrorCode = t.Topic, kerr.PolicyViolation.Code
+		resp.Topics = append(resp.Topics, r)
+	}
+	return answerWith(resp)
+}
