@@ -2,6 +2,7 @@ package participant
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,6 +77,67 @@ func TestAConnectionCutAroundEndTxn(t *testing.T) {
 				t.Errorf("%+v, want done and next epoch %d", ans, tc.next)
 			}
 		})
+	}
+}
+
+// Case 6: whatever can be asked again is, until the fault stops.
+func TestAFaultThatStopsIsOutlived(t *testing.T) {
+	for _, row := range Answers {
+		if row.CommitV5 != Retry && row.CommitV5 != Alarm {
+			continue
+		}
+		for _, version := range []int16{endTxnBumps, endTxnKeeps} {
+			a := fake(t, "A")
+			c := drive(t, at("a", a.ListenAddrs()...))
+			p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+			p.write("t")
+			rec := prepared(t, c, "tid", p.ref("A"))
+			rec.EndTxnVersion = version
+			tries := 0
+			answer(a, keyEndTxn, func(req *kmsg.EndTxnRequest) kmsg.Response {
+				if tries++; tries > 5 {
+					return nil
+				}
+				resp := req.ResponseKind().(*kmsg.EndTxnResponse)
+				resp.ErrorCode, resp.ThrottleMillis = row.Code.Code, 10
+				return resp
+			})
+			for range 5 {
+				if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndRetry || ans.Uncertain {
+					t.Errorf("%s, v%d: %+v, want retry", row.Code.Message, version, ans)
+				}
+			}
+			ans := c.End(t.Context(), "tid", rec, true, false)
+			if ans.Outcome != gtc.EndDone || ans.NextProducerEpoch < 0 || tries != 6 {
+				t.Errorf("%s, v%d, after %d tries: %+v, want done after 6", row.Code.Message, version, tries, ans)
+			}
+		}
+	}
+}
+
+// A broker that could not be reached may have another address now.
+func TestAddressesAreAskedForAgainAfterAFailure(t *testing.T) {
+	cut := &cutter{key: keyEndTxn}
+	a := fake(t, "A")
+	cfg := at("a", a.ListenAddrs()...)
+	cfg.ClientOpts = append(cfg.ClientOpts, cut.opt())
+	c := drive(t, cfg)
+	p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+	p.write("t")
+	rec := prepared(t, c, "tid", p.ref("A"))
+	cut.mode.Store(cutAfter)
+	c.End(t.Context(), "tid", rec, true, false)
+	cut.mode.Store(passAll)
+	var asked []string
+	a.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		a.KeepControl()
+		asked = append(asked, kmsg.NameForKey(req.Key()))
+		return nil, nil, false
+	})
+	settle(t, c, "tid", rec, true)
+	meta, find := slices.Index(asked, "Metadata"), slices.Index(asked, "FindCoordinator")
+	if meta < 0 || find < meta {
+		t.Errorf("asked %v, want Metadata before FindCoordinator", asked)
 	}
 }
 
@@ -179,9 +241,9 @@ func TestAnUnreachableClusterIsBoundedAndDelaysNobody(t *testing.T) {
 	for i := range 50 {
 		go func() {
 			began := time.Now()
-			rec := branch(endTxnBumps)
-			rec.ClusterID, rec.ProducerID = "C", int64(i)
-			if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndRetry || ans.Uncertain {
+			gone := branch(endTxnBumps)
+			gone.ClusterID, gone.ProducerID = "C", int64(i)
+			if ans := c.End(t.Context(), "tid", gone, true, false); ans.Outcome != gtc.EndRetry || ans.Uncertain {
 				t.Errorf("dead cluster: %+v, want retry, nothing sent", ans)
 			}
 			deadDone <- time.Since(began)

@@ -229,7 +229,7 @@ func (c *cutConn) Write(b []byte) (int, error) {
 	c.c.seen.Add(1)
 	switch c.c.mode.Load() {
 	case cutBefore:
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, net.ErrClosed
 	case cutAfter:
 		c.deaf.Store(true)
@@ -242,7 +242,7 @@ func (c *cutConn) Write(b []byte) (int, error) {
 func (c *cutConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.deaf.Load() {
-		c.once.Do(func() { _ = c.Conn.Close() })
+		c.once.Do(func() { _ = c.Close() })
 		return 0, net.ErrClosed
 	}
 	return n, err

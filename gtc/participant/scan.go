@@ -45,8 +45,8 @@ func (s *session) scan(ctx context.Context, known func(id string) bool) ([]gtc.O
 		return nil, err
 	}
 	listed := make([][]string, len(before.nodes))
-	failed := make([]error, len(before.nodes))
-	inParallel(len(before.nodes), func(i int) { listed[i], failed[i] = s.list(ctx, before.nodes[i]) })
+	unlisted := make([]error, len(before.nodes))
+	inParallel(len(before.nodes), func(i int) { listed[i], unlisted[i] = s.list(ctx, before.nodes[i]) })
 	listers := make(map[string][]int32) // kfake lists every id at every broker
 	for i, ids := range listed {
 		for _, id := range ids {
@@ -62,15 +62,16 @@ func (s *session) scan(ctx context.Context, known func(id string) bool) ([]gtc.O
 		s.coordinatedBy(id, listers[id])
 	}
 	var open []gtc.OpenTransaction
+	failed := errors.Join(unlisted...)
 	for some := range slices.Chunk(ids, gatherLimit) {
 		looks, errs := s.lookAt(ctx, some)
-		open, failed = append(open, looks...), append(failed, errs...)
+		open, failed = append(open, looks...), errors.Join(failed, errors.Join(errs...))
 	}
 	after, err := s.leaders(ctx)
 	if err == nil && !maps.Equal(before.leaders, after.leaders) {
 		err = fmt.Errorf("leaders of %s changed during the scan", transactionStateTopic)
 	}
-	return open, errors.Join(append(failed, err)...)
+	return open, errors.Join(failed, err)
 }
 
 // leadership is who leads which partition of __transaction_state.

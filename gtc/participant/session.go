@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -34,6 +35,10 @@ type session struct {
 	cl        *kgo.Client
 	clusterID string
 	finding   *gatherer[string, coordinatorFound]
+	// stale: a broker could not be reached, so it may have another address
+	// now, or be gone. kgo asks for addresses again by itself only after
+	// minutes.
+	stale atomic.Bool
 
 	mu           sync.Mutex
 	brokers      map[int32]brokerInfo // verified; forgotten when a connection ends
@@ -223,6 +228,7 @@ func ask[R kmsg.Response](ctx context.Context, s *session, node int32, req kmsg.
 	resp, err := s.cl.Broker(int(node)).Request(ctx, req)
 	if err != nil {
 		s.c.note(err)
+		s.stale.Store(true)
 		return zero, fmt.Errorf("broker %d, %s: %w", node, kmsg.NameForKey(req.Key()), err)
 	}
 	r, ok := resp.(R)
@@ -316,6 +322,11 @@ func (s *session) coordinatedBy(id string, nodes []int32) {
 // find is finding's run: one FindCoordinator for many ids. It is a read, so
 // kgo may choose the broker and retry.
 func (s *session) find(ctx context.Context, ids []string) map[string]coordinatorFound {
+	if s.stale.CompareAndSwap(true, false) {
+		if _, err := s.refresh(ctx); err != nil {
+			s.stale.Store(true)
+		}
+	}
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorType = 1 // transaction
 	req.CoordinatorKeys = ids

@@ -1,0 +1,360 @@
+//go:build kafka
+
+package participant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	clusters "github.com/kafka-gtc/kafka-gtc/conformance/cluster"
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+)
+
+// The real clusters, and the EndTxn version that their feature asks for.
+var real = []struct {
+	name    string
+	profile clusters.Profile
+	version int16
+}{
+	{"v44", clusters.V44, endTxnBumps},
+	{"v44tv1", clusters.V44TV1, endTxnKeeps},
+	{"v391", clusters.V391, endTxnKeeps},
+}
+
+func forEachKafka(t *testing.T, f func(t *testing.T, k *kafka)) {
+	t.Helper()
+	for _, r := range real {
+		t.Run(r.name, func(t *testing.T) { f(t, up(t, r.name, r.profile, r.version)) })
+	}
+}
+
+// kafka is a running cluster, a topic of the test's own, a raw client, and the
+// driver.
+type kafka struct {
+	t       *testing.T
+	c       *clusters.Cluster
+	drive   *Clusters
+	raw     *kgo.Client
+	topic   string
+	version int16
+}
+
+func up(t *testing.T, name string, p clusters.Profile, version int16) *kafka {
+	t.Helper()
+	c := clusters.Up(t, name, p)
+	raw, err := kgo.NewClient(kgo.SeedBrokers(c.Bootstrap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(raw.Close)
+	k := (&kafka{c: c, raw: raw, version: version}).newTopic(t)
+	cfg := at(name, c.Bootstrap)
+	cfg.RequestTimeout = 10 * time.Second
+	k.drive = drive(t, cfg)
+	return k
+}
+
+// newTopic is the same cluster with another topic.
+func (k *kafka) newTopic(t *testing.T) *kafka {
+	t.Helper()
+	other := *k
+	other.t, other.topic = t, unique(t, "topic")
+	if _, err := kadm.NewClient(k.raw).CreateTopic(t.Context(), 1, 1, nil, other.topic); err != nil {
+		t.Fatal(err)
+	}
+	return &other
+}
+
+// unique is a name that no other run has used.
+func unique(t *testing.T, what string) string {
+	t.Helper()
+	return fmt.Sprintf("participant-%s-%d", what, time.Now().UnixNano())
+}
+
+func (k *kafka) producer(id string, timeout time.Duration) *producer {
+	k.t.Helper()
+	return newProducer(k.t, id, timeout, k.c.Bootstrap)
+}
+
+func (k *kafka) node() int32 {
+	k.t.Helper()
+	md, err := kadm.NewClient(k.raw).BrokerMetadata(k.t.Context())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return md.Brokers[0].NodeID
+}
+
+// end sends one raw EndTxn, again while an end is being carried out. It returns
+// the code's name, and how far the answered epoch is from E.
+func (k *kafka) end(version int16, id string, ref gtc.ParticipantRef, commit bool) string {
+	k.t.Helper()
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID, req.Commit = id, commit
+	req.ProducerID, req.ProducerEpoch = ref.ProducerID, ref.ProducerEpoch
+	for {
+		resp, err := k.raw.Broker(int(k.node())).Request(k.t.Context(), pin(req, version))
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		got := resp.(*kmsg.EndTxnResponse)
+		var code *kerr.Error
+		switch err := kerr.ErrorForCode(got.ErrorCode); {
+		case err == nil && version == endTxnKeeps:
+			return "ok"
+		case err == nil && got.ProducerID != ref.ProducerID:
+			return fmt.Sprintf("ok, new producer id, epoch %d", got.ProducerEpoch)
+		case err == nil:
+			return fmt.Sprintf("ok, E+%d", got.ProducerEpoch-ref.ProducerEpoch)
+		case errors.Is(err, kerr.ConcurrentTransactions):
+			time.Sleep(2 * time.Millisecond)
+		case errors.As(err, &code):
+			return code.Message
+		}
+	}
+}
+
+// init is a raw InitProducerId, with the expected producer id and epoch or,
+// with -1, without.
+func (k *kafka) init(id string, pid int64, epoch int16) (int64, int16, error) {
+	k.t.Helper()
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID, req.TransactionTimeoutMillis = &id, unlimited
+	req.ProducerID, req.ProducerEpoch = pid, epoch
+	for {
+		resp, err := k.raw.Broker(int(k.node())).Request(k.t.Context(), req)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		got := resp.(*kmsg.InitProducerIDResponse)
+		err = kerr.ErrorForCode(got.ErrorCode)
+		if !errors.Is(err, kerr.ConcurrentTransactions) {
+			return got.ProducerID, got.ProducerEpoch, err
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func (k *kafka) look(id string) view {
+	k.t.Helper()
+	s, err := k.drive.all[0].session(k.t.Context())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	v, _, err := s.describe(k.t.Context(), id)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return v
+}
+
+func (k *kafka) until(id, state string) view {
+	k.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		v := k.look(id)
+		if v.state == state {
+			return v
+		}
+		if time.Now().After(deadline) {
+			k.t.Fatalf("%v, want %s", v, state)
+		}
+	}
+}
+
+// Section 5 of the design, row by row: what Kafka answers to EndTxn.
+func TestKafkaAnswers(t *testing.T) {
+	forEachKafka(t, func(t *testing.T, k *kafka) {
+		for _, row := range answerRows {
+			t.Run(row.name, func(t *testing.T) {
+				k.t = t
+				id := unique(t, "id")
+				p := k.producer(id, row.timeout())
+				got := row.run(k, p, p.ref(k.c.ID))
+				want := row.v5
+				if k.version == endTxnKeeps {
+					want = row.v4
+				}
+				if got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+			})
+		}
+	})
+}
+
+type answerRow struct {
+	name   string
+	v5, v4 string
+	run    func(k *kafka, p *producer, ref gtc.ParticipantRef) string
+	aged   bool // the cluster may abort it by itself
+}
+
+func (r answerRow) timeout() time.Duration {
+	if r.aged {
+		return time.Second
+	}
+	return noTimeoutDuration
+}
+
+var answerRows = []answerRow{
+	{"commit E, Ongoing", "ok, E+1", "ok", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		p.write(k.topic)
+		return k.end(k.version, p.id, ref, true)
+	}, false},
+	{"commit E again", "ok, E+1", "ok", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		p.write(k.topic)
+		k.end(k.version, p.id, ref, true)
+		return k.end(k.version, p.id, ref, true)
+	}, false},
+	{"abort E after its commit", "INVALID_TXN_STATE", "INVALID_TXN_STATE", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		p.write(k.topic)
+		k.end(k.version, p.id, ref, true)
+		return k.end(k.version, p.id, ref, false)
+	}, false},
+	{"commit E after its abort", "INVALID_TXN_STATE", "INVALID_TXN_STATE", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		p.write(k.topic)
+		k.end(k.version, p.id, ref, false)
+		return k.end(k.version, p.id, ref, true)
+	}, false},
+	{"commit E while the next is open", "PRODUCER_FENCED, next Ongoing", "ok, next CompleteCommit", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		p.write(k.topic)
+		if err := p.cl.EndTransaction(k.t.Context(), kgo.TryCommit); err != nil {
+			k.t.Fatal(err)
+		}
+		k.until(p.id, stateCompleteCommit)
+		p.write(k.topic)
+		code := k.end(k.version, p.id, ref, true)
+		next := stateOngoing
+		if code == "ok" {
+			next = stateCompleteCommit
+		}
+		return code + ", next " + k.until(p.id, next).state
+	}, false},
+	{"commit E, nothing added", "INVALID_TXN_STATE", "INVALID_TXN_STATE", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		return k.end(k.version, p.id, ref, true)
+	}, false},
+	{"abort E, nothing added", "ok, E+1", "INVALID_TXN_STATE", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		return k.end(k.version, p.id, ref, false)
+	}, false},
+	{"commit E after the cluster aborted it", "INVALID_TXN_STATE", "PRODUCER_FENCED", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		p.write(k.topic)
+		k.until(p.id, stateCompleteAbort)
+		return k.end(k.version, p.id, ref, true)
+	}, true},
+	{"abort E after the cluster aborted it", "ok, E+1", "PRODUCER_FENCED", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		p.write(k.topic)
+		k.until(p.id, stateCompleteAbort)
+		return k.end(k.version, p.id, ref, false)
+	}, true},
+	{"commit E after a re-init", "PRODUCER_FENCED", "PRODUCER_FENCED", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		p.write(k.topic)
+		if _, _, err := k.init(p.id, -1, -1); err != nil {
+			k.t.Fatal(err)
+		}
+		return k.end(k.version, p.id, ref, true)
+	}, false},
+	{"unknown id", "INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		return k.end(k.version, p.id+"-unknown", ref, true)
+	}, false},
+	{"wrong producer id", "INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
+		ref.ProducerID += 1_000_000
+		return k.end(k.version, p.id, ref, true)
+	}, false},
+}
+
+// InitProducerId with an expected producer id and epoch would fence as well as
+// abort, and is not used: Kafka compares the expected epoch only when nothing
+// is open, so one that arrives late aborts the next session's transaction.
+func TestKafkaLateInitProducerIDAbortsALaterTransaction(t *testing.T) {
+	forEachKafka(t, func(t *testing.T, k *kafka) {
+		id := unique(t, "id")
+		old := k.producer(id, noTimeoutDuration).ref(k.c.ID)
+		k.producer(id, noTimeoutDuration).ref(k.c.ID)
+		p := k.producer(id, noTimeoutDuration)
+		p.write(k.topic)
+		if ref := p.ref(k.c.ID); ref.ProducerID != old.ProducerID || ref.ProducerEpoch != old.ProducerEpoch+2 {
+			t.Fatalf("%+v after %+v, want two epochs on", ref, old)
+		}
+		_, _, err := k.init(id, old.ProducerID, old.ProducerEpoch)
+		if !errors.Is(err, kerr.ProducerFenced) {
+			t.Errorf("%v, want PRODUCER_FENCED", err)
+		}
+		k.until(id, stateCompleteAbort) // and yet
+	})
+}
+
+// The end of epoch 32766 hands out another producer id; a repeat is recognised,
+// and the audit's start time ties the two together.
+func TestKafkaEpochCeiling(t *testing.T) {
+	k := up(t, "v44", clusters.V44, endTxnBumps)
+	id := unique(t, "id")
+	first := k.producer(id, noTimeoutDuration).ref(k.c.ID)
+	ref := first
+	node := int(k.node())
+	for ref.ProducerEpoch < lastEpoch {
+		req := kmsg.NewPtrEndTxnRequest()
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, ref.ProducerID, ref.ProducerEpoch
+		resp, err := k.raw.Broker(node).Request(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch got := resp.(*kmsg.EndTxnResponse); got.ErrorCode {
+		case 0:
+			ref.ProducerEpoch = got.ProducerEpoch
+		case kerr.ConcurrentTransactions.Code:
+		default:
+			t.Fatal(kerr.ErrorForCode(got.ErrorCode))
+		}
+	}
+	k.add(id, ref)
+	rec := prepared(t, k.drive, id, ref)
+	ans := settle(t, k.drive, id, rec, true)
+	if ans.Outcome != gtc.EndDone || ans.NextProducerID == ref.ProducerID || ans.NextProducerEpoch != 0 {
+		t.Fatalf("%+v, want done and (another producer id, 0)", ans)
+	}
+	k.until(id, stateCompleteCommit)
+	if again := settle(t, k.drive, id, rec, true); again != ans {
+		t.Errorf("repeated: %+v, want %+v", again, ans)
+	}
+	if got := k.look(id).outcome(rec, endTxnBumps); got != committed {
+		t.Errorf("the state proves %d, want committed", got)
+	}
+	next := gtc.ParticipantRef{ClusterID: k.c.ID, ProducerID: ans.NextProducerID, ProducerEpoch: 0}
+	k.add(id, next)
+	if ans := settle(t, k.drive, id, prepared(t, k.drive, id, next), true); ans.Outcome != gtc.EndDone {
+		t.Errorf("the next transaction: %+v, want done", ans)
+	}
+}
+
+// add begins a transaction without a client: the topic's partition is added.
+func (k *kafka) add(id string, ref gtc.ParticipantRef) {
+	k.t.Helper()
+	req := kmsg.NewPtrAddPartitionsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, ref.ProducerID, ref.ProducerEpoch
+	topic := kmsg.NewAddPartitionsToTxnRequestTopic()
+	topic.Topic, topic.Partitions = k.topic, []int32{0}
+	req.Topics = append(req.Topics, topic)
+	ctx, cancel := context.WithTimeout(k.t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		resp, err := k.raw.Broker(int(k.node())).Request(ctx, pin(req, 3))
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		switch code := resp.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode; code {
+		case 0:
+			return
+		case kerr.ConcurrentTransactions.Code:
+		default:
+			k.t.Fatal(kerr.ErrorForCode(code))
+		}
+	}
+}
