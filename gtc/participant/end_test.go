@@ -80,7 +80,7 @@ func TestAConnectionCutAroundEndTxn(t *testing.T) {
 	}
 }
 
-// Case 6: whatever can be asked again is, until the fault stops.
+// Whatever can be asked again is, until the fault stops.
 func TestAFaultThatStopsIsOutlived(t *testing.T) {
 	for _, row := range Answers {
 		if row.CommitV5 != Retry && row.CommitV5 != Alarm {

@@ -153,7 +153,7 @@ func TestKafkaEndOfWhatNeverWas(t *testing.T) {
 	})
 }
 
-// Case 3: the first EndTxn's answer is lost; a copy may still come, and must
+// The first EndTxn's answer is lost; a copy may still come, and must
 // find an epoch that is not the next transaction's.
 func TestKafkaALateCopyCannotEndTheNextTransaction(t *testing.T) {
 	forEachKafka(t, func(t *testing.T, k *kafka) {

@@ -169,7 +169,7 @@ func (k *kafka) until(id, state string) view {
 	}
 }
 
-// Section 5 of the design, row by row: what Kafka answers to EndTxn.
+// Row by row, what Kafka answers to EndTxn.
 func TestKafkaAnswers(t *testing.T) {
 	forEachKafka(t, func(t *testing.T, k *kafka) {
 		for _, row := range answerRows {
