@@ -59,6 +59,14 @@ func validateRefs(refs []ParticipantRef) string {
 func (w *work) repeatOfDecided(r EndRequest) bool {
 	v := w.value
 	switch {
+	case decided(v) && r.Sequence == v.Sequence && v.SessionEnded && len(v.Participants) == 1 && below5(v.Participants[0]) &&
+		sameRefs(v.Participants, r.Participants):
+		// Below EndTxn v5 the list does not tell the transaction that the
+		// scan ended from the next one of its client, begun after an abort of
+		// its own. Of several participants either is aborted; an only one an
+		// earlier coordinator may yet commit (R5).
+		w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise again")
+		return true
 	case decided(v) && r.Sequence == v.Sequence && sameRefs(v.Participants, r.Participants):
 		if busy(v) {
 			w.wait(r.Request, r.TimeoutMillis)

@@ -81,6 +81,9 @@ type ScanCompleted struct {
 	ClusterID string
 	Open      []OpenTransaction
 	Failed    string // empty when the look is complete
+	// TookMillis is how long ago the look began. What has ended since may
+	// stand in it as open.
+	TookMillis int64
 }
 
 // ResolveRequest is ResolveGlobalTransaction.

@@ -81,6 +81,9 @@ type entry struct {
 	volatile *volatile // nil when nothing is under way
 	deadline int64
 	index    int // in Machine.due, -1 when absent
+	// endedAt is when an EndTxn of ours was last answered, on the monotonic
+	// clock: a look that began before may show as open what has ended.
+	endedAt int64
 }
 
 // NewMachine returns an empty machine. Load it with Apply, then start it with
@@ -126,6 +129,8 @@ func (m *Machine) Apply(c Change) {
 		if e.value == nil && e.volatile == nil {
 			m.remove(e)
 		}
+	case setEnded:
+		m.entry(c.id).endedAt = c.at
 	case setScanned:
 		m.scanned[c.clusterID] = c.at
 	case setSweep:

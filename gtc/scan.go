@@ -12,10 +12,21 @@ import (
 // The age of an open transaction is counted from the first scan that saw it,
 // on the monotonic clock: a stepped wall clock ends nothing early, and a new
 // coordinator counts anew, which is late and safe.
+//
+// A look that began before an end of the id, or before this coordinator (which
+// does not know when its predecessor ended something), says nothing. Taken as
+// news, a transaction that was committed meanwhile would be decided abort when
+// its timeout is over and no later look has succeeded: a false heuristic
+// outcome with EndTxn v5, and the answer to the wrong transaction below, where
+// the next one has the same epoch.
 func (s *step) scanCompleted(ev ScanCompleted) {
+	began := s.now.Mono - ev.TookMillis
+	news := func(id string) bool {
+		return s.m.Knows(id) && s.m.entries[id].endedAt <= began && s.m.started.Mono <= began
+	}
 	seen := map[string][]OpenTransaction{}
 	for _, t := range ev.Open {
-		if s.m.Knows(t.ID) {
+		if news(t.ID) {
 			seen[t.ID] = append(seen[t.ID], t)
 		}
 	}
@@ -23,7 +34,7 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 	if ev.Failed == "" {
 		s.out.Changes = append(s.out.Changes, setScanned{clusterID: ev.ClusterID, at: s.now.Mono})
 		for id, e := range s.m.entries {
-			if e.volatile == nil || seen[id] != nil {
+			if e.volatile == nil || seen[id] != nil || !news(id) {
 				continue
 			}
 			if slices.ContainsFunc(e.volatile.open, func(o open) bool { return o.clusterID == ev.ClusterID }) {

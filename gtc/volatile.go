@@ -160,8 +160,8 @@ func refOf(p txnlog.Participant) ParticipantRef {
 // the producer epoch. An unknown version counts as one.
 func below5(p txnlog.Participant) bool { return p.EndTxnVersion < 5 }
 
-// setVolatile, setScanned, setSweep and setStarted are the changes that are not
-// logged.
+// setVolatile, setEnded, setScanned, setSweep and setStarted are the changes
+// that are not logged.
 type setVolatile struct {
 	id       string
 	volatile *volatile
@@ -172,11 +172,17 @@ type setScanned struct {
 	at        int64
 }
 
+type setEnded struct {
+	id string
+	at int64
+}
+
 type setSweep struct{ at int64 }
 
 type setStarted struct{ at Time }
 
 func (setStarted) change()  {}
 func (setVolatile) change() {}
+func (setEnded) change()    {}
 func (setScanned) change()  {}
 func (setSweep) change()    {}

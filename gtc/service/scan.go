@@ -46,6 +46,7 @@ func (s *Service) pause(d time.Duration) bool {
 // scan looks at one cluster and tells every active shard what is open there of
 // the ids that it knows.
 func (s *Service) scan(ctx context.Context, clusterID string) {
+	began := s.o.Clock.Now().Mono
 	s.o.Fault("scan/before")
 	open, err := s.o.Participants.Scan(ctx, clusterID, s.knows)
 	s.o.Fault("scan/after")
@@ -64,7 +65,10 @@ func (s *Service) scan(ctx context.Context, clusterID string) {
 	}
 	for _, sh := range s.owned() {
 		ev := gtc.ScanCompleted{ClusterID: clusterID, Open: by[sh.partition], Failed: failed}
-		sh.inbox.put(task{run: func(*term) { sh.step(ev) }})
+		sh.inbox.put(task{run: func(*term) {
+			ev.TookMillis = s.o.Clock.Now().Mono - began + 1 // rounded up
+			sh.step(ev)
+		}})
 	}
 }
 
