@@ -136,7 +136,7 @@ func (w *world) deliver(m message, h int8) {
 	case endTxnReply:
 		w.endAnswered(h, m)
 	case scanResult:
-		ev := gtc.ScanCompleted{ClusterID: clusterIDs[m.cluster]}
+		ev := gtc.ScanCompleted{ClusterID: clusterIDs[m.cluster], TookMillis: w.hosts[h].clock.Mono - m.began}
 		switch {
 		case m.code != none:
 			ev.Failed = "unreachable"
@@ -272,7 +272,7 @@ func (w *world) tick(h int8) {
 func (w *world) scan(h, k int8) {
 	w.budget.scans--
 	c := &w.clusters[k]
-	m := message{kind: scanResult, host: h, term: w.hosts[h].term.claim, connected: true, cluster: k}
+	m := message{kind: scanResult, host: h, term: w.hosts[h].term.claim, connected: true, cluster: k, began: w.hosts[h].clock.Mono}
 	if c.down {
 		m.code = unreachable
 	}

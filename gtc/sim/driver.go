@@ -346,4 +346,3 @@ func (c *cluster) openOf() gtc.OpenTransaction {
 		AuditTopic: auditTopic, AuditOffset: int64(c.start), StartMillis: int64(c.start),
 	}
 }
-

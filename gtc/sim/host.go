@@ -120,6 +120,10 @@ func (w *world) endTerm(h int8, crash bool) {
 // step feeds a host's machine one event.
 func (w *world) step(h int8, ev gtc.Event) {
 	host := &w.hosts[h]
+	if w.fine { // no two things happen at once
+		host.clock.Mono++
+		host.clock.Wall++
+	}
 	ev = w.mutateEvent(host, ev)
 	w.carryOut(h, host.term.machine.Step(host.clock, ev))
 	if w.bad == "" && w.deepCheck {

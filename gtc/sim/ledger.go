@@ -10,11 +10,11 @@ import (
 // txn is what the checker knows of one client transaction; the participants and
 // the coordinator do not see it.
 type txn struct {
-	client   int8
-	instance byte
-	epoch    int32 // global epoch
-	sequence int64
-	listed   uint8 // participants that the client names
+	client    int8
+	instance  byte
+	epoch     int32 // global epoch
+	sequence  int64
+	listed    uint8 // participants that the client names
 	producers [maxClusters]producer
 
 	open, committed, aborted uint8 // participants with records in that state
@@ -27,9 +27,14 @@ type txn struct {
 	recordedCommit bool
 	recordedAbort  uint8 // participants that the coordinator has seen open
 	decidedAbort   bool
-	heuristic      uint8 // participants recorded as heuristic
-	told                          gtc.Outcome
-	toldTorn                      bool // with HEURISTIC_OUTCOME
+	// unknowable: an only participant that nobody had looked at was recorded
+	// as "nobody can tell". A request that arrives late, at a coordinator
+	// that has lost the lazy record of the end, leads there with nobody from
+	// outside about.
+	unknowable bool
+	heuristic  uint8 // participants recorded as heuristic
+	told       gtc.Outcome
+	toldTorn   bool // with HEURISTIC_OUTCOME
 }
 
 // ledger is what has ever landed in the log, as far as promises depend on it.
@@ -151,6 +156,9 @@ func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone 
 	}
 	if p.State.Heuristic() {
 		x.heuristic |= 1 << o.cluster
+		if alone && o.start == 0 {
+			x.unknowable = true
+		}
 	}
 	if x.recordedCommit && x.decidedAbort && !alone && x.listed&(x.listed-1) != 0 {
 		w.violate("transaction %d was decided commit and abort", t)
@@ -280,7 +288,7 @@ func (w *world) checkTxnSettled(t int8, x *txn) {
 	if silent := against &^ x.heuristic; silent != 0 {
 		w.violate("transaction %d ended otherwise on %s, and no record says so", t, names(silent))
 	}
-	if alarm := x.heuristic &^ x.outsider; alarm != 0 && !w.retention {
+	if alarm := x.heuristic &^ x.outsider; alarm != 0 && !w.retention && !x.unknowable {
 		w.violate("transaction %d is recorded as torn on %s, and nobody from outside was there", t, names(alarm))
 	}
 	if against&^x.outsider != 0 {

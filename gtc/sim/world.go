@@ -124,6 +124,7 @@ type message struct {
 	response  response
 	open      gtc.OpenTransaction
 	isOpen    bool
+	began     int64 // of a scan
 }
 
 func (w *world) send(m message) { w.bag = append(w.bag, m) }
