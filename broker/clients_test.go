@@ -3,7 +3,6 @@ package broker_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -250,55 +249,5 @@ func TestOneProcessOnlyHoldsADirectory(t *testing.T) {
 	}
 	if err = release(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestNoRequestBringsTheNodeDown sends each request that the node serves, in
-// each version, as it is by default, and in the first and the last version with
-// each byte of its body changed.
-func TestNoRequestBringsTheNodeDown(t *testing.T) {
-	n := startNode(t, append([]string{"unstable.api.versions.enable=true"}, bothRoles...), withCoordinator(echo))
-	versions := ask[*kmsg.ApiVersionsResponse](t, n.dial(t), apiVersionsRequest(3))
-	parks := []kmsg.Key{kmsg.Fetch, kmsg.JoinGroup, kmsg.SyncGroup, kmsg.ShareFetch, kmsg.Produce}
-	for _, k := range versions.ApiKeys {
-		patience := 5 * time.Second
-		if slices.Contains(parks, kmsg.Key(k.ApiKey)) {
-			patience = 3 * time.Millisecond
-		}
-		for version := k.MinVersion; version <= k.MaxVersion; version++ {
-			frame := frameOf(defaultRequest(k.ApiKey, version), 1)
-			n.hurl(t, frame, patience)
-			if version != k.MinVersion && version != k.MaxVersion {
-				continue
-			}
-			for at := 12; at < len(frame); at++ {
-				for _, b := range []byte{0, 2, 0x7f, 0xff} {
-					bad := slices.Clone(frame)
-					bad[at] = b
-					n.hurl(t, bad, patience)
-				}
-			}
-		}
-	}
-	n.serves(t)
-}
-
-// hurl sends a frame, and waits for an answer or the end without minding which.
-func (n *node) hurl(t *testing.T, frame []byte, patience time.Duration) {
-	t.Helper()
-	c, err := n.front.Dial(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Write(frame); err != nil {
-		return
-	}
-	var size [4]byte
-	if _, err := io.ReadFull(c, size[:]); isTimeout(err) && patience > time.Second {
-		t.Errorf("neither an answer nor the end after % x", frame)
 	}
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -74,20 +75,40 @@ func asked(req *kmsg.DescribeConfigsRequest, broker, name string) bool {
 	return false
 }
 
-var staticMessage = "Cannot update these configs dynamically: " + maxTimeoutName + ", " + twoPhaseName
+// positive are settings that kfake hands to a ticker as they are. Zero would end
+// the process, and the second one, being kept, every later start too.
+var positive = []string{"log.cleaner.backoff.ms", "offsets.retention.check.interval.ms"}
+
+// refuseSetting says why a setting of the broker must not reach kfake; empty
+// when it may. A nil value takes the setting away.
+func refuseSetting(name string, value *string) string {
+	if static(name) {
+		return "Cannot update these configs dynamically: " + name
+	}
+	if value == nil || !slices.Contains(positive, name) {
+		return ""
+	}
+	if n, err := strconv.ParseInt(*value, 10, 32); err != nil || n < 1 {
+		return name + " must be a number of milliseconds from 1 to 2147483647"
+	}
+	return ""
+}
 
 // routeIncrementalAlterConfigs refuses to change the front's settings in
 // kfake, where the change would have no effect or the wrong one.
 func (f *Front) routeIncrementalAlterConfigs(req *request, body *kmsg.IncrementalAlterConfigsRequest) plan {
 	var refused []kmsg.IncrementalAlterConfigsResponseResource
 	body.Resources = slices.DeleteFunc(body.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) bool {
-		if r.ResourceType != kmsg.ConfigResourceTypeBroker ||
-			!slices.ContainsFunc(r.Configs, func(c kmsg.IncrementalAlterConfigsRequestResourceConfig) bool { return static(c.Name) }) {
+		why := ""
+		for _, c := range r.Configs {
+			why = cmp.Or(why, refuseSetting(c.Name, c.Value))
+		}
+		if r.ResourceType != kmsg.ConfigResourceTypeBroker || why == "" {
 			return false
 		}
 		e := kmsg.NewIncrementalAlterConfigsResponseResource()
 		e.ResourceType, e.ResourceName = r.ResourceType, r.ResourceName
-		e.ErrorCode, e.ErrorMessage = kerr.InvalidRequest.Code, &staticMessage
+		e.ErrorCode, e.ErrorMessage = kerr.InvalidRequest.Code, &why
 		refused = append(refused, e)
 		return true
 	})
@@ -109,13 +130,16 @@ func (f *Front) routeIncrementalAlterConfigs(req *request, body *kmsg.Incrementa
 func (f *Front) routeAlterConfigs(req *request, body *kmsg.AlterConfigsRequest) plan {
 	var refused []kmsg.AlterConfigsResponseResource
 	body.Resources = slices.DeleteFunc(body.Resources, func(r kmsg.AlterConfigsRequestResource) bool {
-		if r.ResourceType != kmsg.ConfigResourceTypeBroker ||
-			!slices.ContainsFunc(r.Configs, func(c kmsg.AlterConfigsRequestResourceConfig) bool { return static(c.Name) }) {
+		why := ""
+		for _, c := range r.Configs {
+			why = cmp.Or(why, refuseSetting(c.Name, c.Value))
+		}
+		if r.ResourceType != kmsg.ConfigResourceTypeBroker || why == "" {
 			return false
 		}
 		e := kmsg.NewAlterConfigsResponseResource()
 		e.ResourceType, e.ResourceName = r.ResourceType, r.ResourceName
-		e.ErrorCode, e.ErrorMessage = kerr.InvalidRequest.Code, &staticMessage
+		e.ErrorCode, e.ErrorMessage = kerr.InvalidRequest.Code, &why
 		refused = append(refused, e)
 		return true
 	})

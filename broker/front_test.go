@@ -316,52 +316,6 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestBadFramesCloseTheConnectionAndNothingElse(t *testing.T) {
-	n := startNode(t, append([]string{"socket.request.max.bytes=200000"}, bothRoles...), withCoordinator(echo))
-	other := n.dial(t)
-	header := func(size uint32, key, version int16, rest ...byte) []byte {
-		b := binary.BigEndian.AppendUint32(nil, size)
-		b = binary.BigEndian.AppendUint16(b, uint16(key))
-		b = binary.BigEndian.AppendUint16(b, uint16(version))
-		return append(append(b, 0, 0, 0, 7), rest...)
-	}
-	whole := func(key, version int16, rest ...byte) []byte {
-		return header(uint32(8+len(rest)), key, version, rest...)
-	}
-	metadata := frameOf(kmsg.NewPtrMetadataRequest(), 7)
-	for name, frame := range map[string][]byte{
-		"negative length":           header(0xffffffff, 3, 0),
-		"one byte above the limit":  header(200001, 0, 0),
-		"no room for a header":      {0, 0, 0, 7, 0, 3, 0, 0, 0, 0, 0},
-		"zero length":               {0, 0, 0, 0},
-		"garbage":                   []byte("GET / HTTP/1.1\r\nHost: kafka\r\n\r\n"),
-		"unknown key":               whole(9999, 0, 0, 0),
-		"negative key":              whole(-1, 0, 0, 0),
-		"key of kmsg, not of kfake": whole(4, 0, 0, 0), // LeaderAndIsr
-		"key of a raft voter":       whole(80, 0, 0, 0, 0),
-		"version too high":          whole(3, 99, 0, 0),
-		"negative version":          whole(3, -1, 0, 0),
-		"produce version too low":   whole(0, 0, 0, 0),
-		"our key, unknown version":  whole(1000, 1, 0, 0, 0),
-		"client id beyond the end":  whole(3, 1, 0x7f, 0xff, 'a'),
-		"body cut off":              append([]byte{0, 0, 0, byte(len(metadata) - 4 - 3)}, metadata[4:len(metadata)-3]...),
-		"array beyond the end":      whole(3, 1, 0, 0, 0x7f, 0xff, 0xff, 0xff),
-		"our body is garbage":       whole(1001, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
-		"unstable version not on":   frameOf(wire.NewPtrInitProducerIDRequestV6(), 7),
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := n.dial(t)
-			c.send(frame)
-			if id, rest, err := c.receive(); err == nil {
-				t.Fatalf("answered: id %d, % x", id, rest)
-			} else if errors.Is(err, net.ErrClosed) || isTimeout(err) {
-				t.Fatalf("not closed: %v", err)
-			}
-			ask[*kmsg.MetadataResponse](t, other, kmsg.NewPtrMetadataRequest())
-		})
-	}
-}
-
 func isTimeout(err error) bool {
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()

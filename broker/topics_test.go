@@ -75,12 +75,12 @@ func TestCreateTopicsRefusesNamesAndSizes(t *testing.T) {
 		t.Errorf("%d answers for 5 topics", len(got))
 	}
 	for _, partitions := range []int32{10_001, math.MaxInt32} {
-		if _, err := adm.CreateTopic(t.Context(), partitions, 1, nil, "huge"); !errors.Is(err, kerr.PolicyViolation) {
+		if _, err = adm.CreateTopic(t.Context(), partitions, 1, nil, "huge"); !errors.Is(err, kerr.PolicyViolation) {
 			t.Errorf("%d partitions: %v", partitions, err)
 		}
-		rs, err := adm.UpdatePartitions(t.Context(), int(partitions), "good")
-		if err != nil || !errors.Is(rs["good"].Err, kerr.PolicyViolation) {
-			t.Errorf("%d partitions: %v %v", partitions, rs, err)
+		rs, updateErr := adm.UpdatePartitions(t.Context(), int(partitions), "good")
+		if updateErr != nil || !errors.Is(rs["good"].Err, kerr.PolicyViolation) {
+			t.Errorf("%d partitions: %v %v", partitions, rs, updateErr)
 		}
 	}
 	topics, err := adm.ListTopics(t.Context())
