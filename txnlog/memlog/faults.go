@@ -149,12 +149,8 @@ func (s *Store) Entries(id int32) ([]txnlog.Entry, error) {
 		Entry:     func(e txnlog.Entry) error { entries = append(entries, e); return nil },
 		Skipped:   func(error) {},
 	}
-	for _, rec := range s.Records(id) {
-		if err := r.Feed(rec); err != nil {
-			return nil, err
-		}
-	}
-	return entries, r.Finish()
+	err := feed(&r, s.Records(id))
+	return entries, err
 }
 
 // Store returns the store behind the view.

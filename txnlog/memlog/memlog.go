@@ -98,27 +98,26 @@ func (l *Log) Claim(ctx context.Context, id int32, replay func(txnlog.Entry) err
 	// The reader runs without the lock: it may use the log. What is written
 	// meanwhile is read under the lock, together with the claim.
 	r := &txnlog.Replay{Partition: id, Entry: replay, Skipped: l.skipped}
-	for _, rec := range records {
-		if err := r.Feed(rec); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.Finish(); err != nil {
+	if err = feed(r, records); err != nil {
 		return nil, err
 	}
 	w, rest, err := l.claim(id, records)
 	if err != nil {
 		return nil, err
 	}
-	for _, rec := range rest {
-		if err := r.Feed(rec); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.Finish(); err != nil {
+	if err = feed(r, rest); err != nil {
 		return nil, err
 	}
 	return w, nil
+}
+
+func feed(r *txnlog.Replay, records []txnlog.RawRecord) error {
+	for _, rec := range records {
+		if err := r.Feed(rec); err != nil {
+			return err
+		}
+	}
+	return r.Finish()
 }
 
 // readable returns the records of a partition, or why they cannot be read.

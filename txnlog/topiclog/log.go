@@ -92,13 +92,13 @@ func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry)
 	if err != nil {
 		return producer{}, err
 	}
-	if err := t.readAll(ctx); err != nil {
+	if err = t.readAll(ctx); err != nil {
 		return producer{}, err
 	}
-	if err := r.Finish(); err != nil {
+	if err = r.Finish(); err != nil {
 		return producer{}, err
 	}
-	me, err := p.initProducer(ctx, producer{-1, -1})
+	me, err := p.initProducer(ctx, producer{-1, -1}, 0)
 	if err != nil {
 		return producer{}, err
 	}
@@ -111,7 +111,7 @@ func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry)
 	if err != nil {
 		return producer{}, err
 	}
-	if err := t.readTo(ctx, offset); err != nil {
+	if err = t.readTo(ctx, offset); err != nil {
 		return producer{}, err
 	}
 	if id, epoch, _ := r.Owner(); id != me.id || epoch != me.epoch {
@@ -153,7 +153,7 @@ func (p *partition) writeClaim(ctx context.Context, me producer, sequence int32)
 // one that we are about to end for good might be that; so we ask for our next
 // epoch first, which only the current producer is given.
 func (p *partition) seal(ctx context.Context, me producer, old int64) (producer, error) {
-	me, err := p.reInitProducer(ctx, me)
+	me, err := p.reInitProducer(ctx, me, 0)
 	if err != nil {
 		return me, err
 	}

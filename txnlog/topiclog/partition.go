@@ -14,11 +14,16 @@ import (
 )
 
 const (
-	backoffMin = 20 * time.Millisecond
-	backoffMax = time.Second
+	backoffStart = 20 * time.Millisecond
+	backoffLimit = time.Second
 	// produceTimeout is how long a broker may wait for the other replicas
 	// before it answers REQUEST_TIMED_OUT and is asked again.
 	produceTimeout = 5 * time.Second
+	// requestTimeout bounds one request with everything that kgo does for it
+	// (connecting, looking for the coordinator, its own retries).
+	requestTimeout = 2 * produceTimeout
+	// once is a limit of retry that allows for none.
+	once time.Duration = 1
 	// fetchWait is how long a broker may wait for a record to appear.
 	fetchWait = 500 * time.Millisecond
 	// fetchBytes bounds one answer, and so the memory of a replay.
@@ -140,10 +145,10 @@ func retriable(err error) bool {
 
 // retry calls fn until it succeeds or fails for good, or ctx or limit ends;
 // limit 0 is none.
-func (p *partition) retry(ctx context.Context, what string, limit time.Duration, fn func() error) error {
-	start, backoff := p.o.Clock.Now(), backoffMin
+func (p *partition) retry(ctx context.Context, what string, limit time.Duration, fn func(context.Context) error) error {
+	start, backoff := p.o.Clock.Now(), backoffStart
 	for {
-		err := fn()
+		err := bounded(ctx, fn)
 		if err == nil || !retriable(err) {
 			return err
 		}
@@ -156,18 +161,24 @@ func (p *partition) retry(ctx context.Context, what string, limit time.Duration,
 		case <-ctx.Done():
 			return err
 		case <-p.o.Clock.After(backoff):
-			backoff = min(2*backoff, backoffMax)
+			backoff = min(2*backoff, backoffLimit)
 		}
 	}
+}
+
+func bounded(ctx context.Context, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return fn(ctx)
 }
 
 // initProducer gives the next epoch of the partition's transactional id. A
 // plain call takes the partition from whoever has it; with a current producer
 // it is refused when somebody else has been given an epoch since (KIP-360).
-func (p *partition) initProducer(ctx context.Context, current producer) (producer, error) {
+func (p *partition) initProducer(ctx context.Context, current producer, limit time.Duration) (producer, error) {
 	txnID := p.o.transactionalID(p.id)
 	var next producer
-	err := p.retry(ctx, "InitProducerId", 0, func() error {
+	err := p.retry(ctx, "InitProducerId", limit, func(ctx context.Context) error {
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.TransactionalID = &txnID
 		req.TransactionTimeoutMillis = initTimeout
@@ -202,8 +213,8 @@ func fenced(err error) error {
 // between: a new id may mean that the old one expired, and was claimed and
 // expired again; and kfake, unlike Kafka, bumps also for a caller whose epoch
 // is stale.
-func (p *partition) reInitProducer(ctx context.Context, current producer) (producer, error) {
-	next, err := p.initProducer(ctx, current)
+func (p *partition) reInitProducer(ctx context.Context, current producer, limit time.Duration) (producer, error) {
+	next, err := p.initProducer(ctx, current, limit)
 	if err == nil && (next.id != current.id || next.epoch != current.epoch+1) {
 		err = p.wrap(fmt.Errorf("%w: producer %d went on from epoch %d as producer %d epoch %d",
 			txnlog.ErrUnknownFate, current.id, current.epoch, next.id, next.epoch))
@@ -214,10 +225,10 @@ func (p *partition) reInitProducer(ctx context.Context, current producer) (produ
 // append writes one batch. A lost acknowledgement is asked for again with the
 // same bytes: the broker knows the sequence and answers with the old offset.
 func (p *partition) append(ctx context.Context, b []byte) (offset int64, err error) {
-	err = p.retry(ctx, "append", p.o.AppendTimeout, func() error {
-		var err error
-		offset, err = p.produce(ctx, b)
-		return fenced(err)
+	err = p.retry(ctx, "append", p.o.AppendTimeout, func(ctx context.Context) error {
+		var try error
+		offset, try = p.produce(ctx, b)
+		return fenced(try)
 	})
 	switch {
 	case err == nil:

@@ -32,10 +32,10 @@ func newTail(ctx context.Context, p *partition, replay *txnlog.Replay) (*tail, e
 // toStart moves on to the first offset that the log still has.
 func (t *tail) toStart(ctx context.Context) error {
 	var start int64
-	err := t.p.retry(ctx, "ListOffsets", 0, func() error {
-		var err error
-		start, err = t.p.listStart(ctx)
-		return err
+	err := t.p.retry(ctx, "ListOffsets", 0, func(ctx context.Context) error {
+		var try error
+		start, try = t.p.listStart(ctx)
+		return try
 	})
 	switch {
 	case err != nil:
@@ -73,10 +73,10 @@ func (t *tail) readTo(ctx context.Context, last int64) error {
 // step fetches once and feeds the records up to offset last.
 func (t *tail) step(ctx context.Context, wait time.Duration, last int64) (bytes int, highWatermark int64, err error) {
 	var answer *kmsg.FetchResponseTopicPartition
-	err = t.p.retry(ctx, "Fetch", 0, func() error {
-		var err error
-		answer, err = t.p.fetch(ctx, t.next, wait)
-		return err
+	err = t.p.retry(ctx, "Fetch", 0, func(ctx context.Context) error {
+		var try error
+		answer, try = t.p.fetch(ctx, t.next, wait)
+		return try
 	})
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		// Compaction on kfake moves the start of the log; what it dropped
@@ -94,7 +94,7 @@ func (t *tail) step(ctx context.Context, wait time.Duration, last int64) (bytes 
 			break
 		}
 		t.p.stats.replayed.Add(1)
-		err := t.replay.Feed(txnlog.RawRecord{
+		err = t.replay.Feed(txnlog.RawRecord{
 			Offset: r.Offset, ProducerID: r.ProducerID, ProducerEpoch: r.ProducerEpoch, Key: r.Key, Value: r.Value,
 		})
 		if err != nil {

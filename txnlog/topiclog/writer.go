@@ -2,6 +2,7 @@ package topiclog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -195,7 +196,7 @@ func (w *writer) fresh(count int32) error {
 		return w.p.wrap(fmt.Errorf("%w: nothing was acknowledged for %s, and after a day the broker forgets who owns the partition", txnlog.ErrUnknownFate, silent))
 	}
 	if w.sequence > maxSequence-count {
-		return w.reInit()
+		return w.reInit(w.p.o.AppendTimeout)
 	}
 	return nil
 }
@@ -205,9 +206,16 @@ func (w *writer) keepAlive() error {
 	if err := w.fresh(1); err != nil {
 		return err
 	}
-	now := w.p.o.Clock.Now()
-	if now.Sub(w.initAt) >= w.p.o.ReInit {
-		return w.reInit()
+	if w.p.o.Clock.Now().Sub(w.initAt) >= w.p.o.ReInit {
+		err := w.reInit(once)
+		if err == nil || !retriable(err) || errors.Is(err, txnlog.ErrUnknownFate) {
+			return err
+		}
+		// The cluster's transaction coordinator is away. Our epoch is as good
+		// as before, even if the request was carried out, and there are days
+		// left: the next keep-alive asks again, and KIP-360 gives the same
+		// answer to the same request. To die now would make an outage of it.
+		w.p.o.Logger.Warn().Int32("partition", w.p.id).Err(err).Msg("cannot take the next epoch of the producer id, going on with this one")
 	}
 	if _, err := w.p.writeClaim(w.ctx, w.me, w.sequence); err != nil {
 		return err
@@ -219,8 +227,8 @@ func (w *writer) keepAlive() error {
 // reInit takes the next epoch and claims the partition under it. Only the
 // current owner is given one, so nobody has written in between, and there is
 // nothing to read.
-func (w *writer) reInit() error {
-	me, err := w.p.reInitProducer(w.ctx, w.me)
+func (w *writer) reInit(limit time.Duration) error {
+	me, err := w.p.reInitProducer(w.ctx, w.me, limit)
 	if err != nil {
 		return err
 	}

@@ -364,7 +364,7 @@ func testCompaction(t *testing.T, target Target) {
 	_, got := Claim(t, target.Open(t), 0)
 	last := map[string]string{}
 	for _, s := range got {
-		last[string(s[:3])] = s
+		last[s[:3]] = s
 	}
 	if got[len(got)-1] != "a119" || last["com"] != "committing1" || last["old"] != "old119" {
 		t.Fatalf("after compaction %q", got)
