@@ -68,7 +68,7 @@ func expect(c Config, id string) Config {
 func TestAnIDThatAnUnreachedClusterMayHaveIsNotUnknown(t *testing.T) {
 	a := fake(t, "A")
 	dead := at("dead", blackHole(t))
-	dead.RequestTimeout = 300 * time.Millisecond
+	dead.RequestTimeout = 2 * time.Second
 	c := drive(t, at("a", a.ListenAddrs()...), dead)
 	if got := c.Check(t.Context(), "tid", []string{"X"})[0]; got.Code != gtc.CheckUnavailable {
 		t.Errorf("%+v, want unavailable", got)
@@ -77,7 +77,7 @@ func TestAnIDThatAnUnreachedClusterMayHaveIsNotUnknown(t *testing.T) {
 	if got := c.Check(t.Context(), "tid", []string{"A"})[0]; got.Code != gtc.CheckOK {
 		t.Errorf("%+v, want ok", got)
 	}
-	if took := time.Since(began); took > 250*time.Millisecond {
+	if took := time.Since(began); took > 1500*time.Millisecond {
 		t.Errorf("the cluster that is away delayed the other by %v", took)
 	}
 }

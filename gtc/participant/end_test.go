@@ -231,7 +231,7 @@ func TestAnUnreachableClusterIsBoundedAndDelaysNobody(t *testing.T) {
 	hole := blackHole(t)
 	a := fake(t, "A")
 	dead := at("dead", hole)
-	dead.ExpectedClusterID, dead.RequestTimeout = "C", 500*time.Millisecond
+	dead.ExpectedClusterID, dead.RequestTimeout = "C", 2*time.Second
 	c := drive(t, at("a", a.ListenAddrs()...), dead)
 	p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
 	p.write("t")
@@ -253,11 +253,11 @@ func TestAnUnreachableClusterIsBoundedAndDelaysNobody(t *testing.T) {
 	if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndDone {
 		t.Errorf("%+v, want done", ans)
 	}
-	if took := time.Since(began); took > 400*time.Millisecond {
+	if took := time.Since(began); took > 1500*time.Millisecond {
 		t.Errorf("the live cluster took %v behind the dead one", took)
 	}
 	for range 50 {
-		if took := <-deadDone; took > 3*time.Second {
+		if took := <-deadDone; took > 10*time.Second {
 			t.Errorf("the dead cluster held a call for %v", took)
 		}
 	}
