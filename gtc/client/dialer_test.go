@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -44,6 +45,11 @@ func newPipe(t *testing.T) *pipe {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = c.Close(), b.Close() })
+	for _, end := range []net.Conn{c, b} { // what is not sent must not hang the test
+		if err := end.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return &pipe{t: t, gate: g, conn: c, broker: b}
 }
 
