@@ -59,13 +59,8 @@ func validateRefs(refs []ParticipantRef) string {
 func (w *work) repeatOfDecided(r EndRequest) bool {
 	v := w.value
 	switch {
-	case decided(v) && r.Sequence == v.Sequence && v.SessionEnded && len(v.Participants) == 1 && below5(v.Participants[0]) &&
-		sameRefs(v.Participants, r.Participants):
-		// Below EndTxn v5 the list does not tell the transaction that the
-		// scan ended from the next one of its client, begun after an abort of
-		// its own. Of several participants either is aborted; an only one an
-		// earlier coordinator may yet commit (R5).
-		w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise again")
+	case decided(v) && r.Sequence == v.Sequence && sameRefs(v.Participants, r.Participants) && mayBeAnother(v):
+		w.s.refuse(r.Request, CodeFenced, "the transaction, or the one before it, was ended by its session's timeout; initialise again")
 		return true
 	case decided(v) && r.Sequence == v.Sequence && sameRefs(v.Participants, r.Participants):
 		if busy(v) {
@@ -92,6 +87,16 @@ func (w *work) repeatOfDecided(r EndRequest) bool {
 		return true
 	}
 	return false
+}
+
+// mayBeAnother: the list does not tell the transaction that was decided last
+// from the next one of its client. The scan has decided it, which only EndTxn
+// below v5 cannot tell from one that the client began under the same epoch after
+// an abort of its own. Of several participants either is aborted for good; an
+// only one an earlier coordinator may yet commit (R5). No client has asked to end
+// a single participant that was looked at: one phase takes no votes.
+func mayBeAnother(v *txnlog.GlobalTransaction) bool {
+	return len(v.Participants) == 1 && below5(v.Participants[0]) && (v.SessionEnded || v.Participants[0].AuditTopic != "")
 }
 
 func (w *work) closedForEnd(r EndRequest) (Code, string) {
