@@ -283,10 +283,10 @@ func (w *world) atCluster(m message) message {
 	if m.kind == abortTxn {
 		m.code, m.producer = c.endTxn(m.producer, false)
 	} else {
-		if owner >= 0 {
+		m.code, m.producer = c.initProducerID()
+		if owner >= 0 && !c.open() {
 			w.hit(owner, m)
 		}
-		m.code, m.producer = c.initProducerID()
 	}
 	if owner >= 0 && !c.open() {
 		w.ended(owner, m.cluster, false)

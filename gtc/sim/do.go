@@ -291,7 +291,7 @@ func (w *world) resolve(h int8, action gtc.ResolveAction) {
 	id := t.freeRequest()
 	t.calls = append(t.calls, call{request: id, client: -1, txn: -1})
 	if action == gtc.ResolveForget {
-		w.ledger.torn = 0 // at the latest when it has landed
+		w.ledger.forgiven = true
 	}
 	w.step(h, gtc.ResolveRequest{Request: id, ID: globalID, Action: action})
 }

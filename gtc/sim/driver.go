@@ -278,6 +278,9 @@ func (w *world) conclude(h int8, o endOrder, refused code) gtc.EndAnswer {
 		a.Outcome = gtc.EndDone
 	case committed, aborted:
 		a.Outcome = endedAs(found == committed, o.commit)
+		if o.version < bumps && o.start == 0 && !o.commit && !o.onePhase {
+			a.Outcome = gtc.EndDone // it may be the transaction before
+		}
 	}
 	if o.version >= bumps || c.now.epoch == o.producer.epoch {
 		p := w.next(h, o, c.now)

@@ -27,10 +27,10 @@ type txn struct {
 	recordedCommit bool
 	recordedAbort  uint8 // participants that the coordinator has seen open
 	decidedAbort   bool
-	// unknowable: an only participant that nobody had looked at was recorded
-	// as "nobody can tell". A request that arrives late, at a coordinator
-	// that has lost the lazy record of the end, leads there with nobody from
-	// outside about.
+	// unknowable: its only participant was recorded as heuristic. With one
+	// participant nothing can be torn, and yet a request that arrives late, at
+	// a coordinator that never heard of the one-phase end, leads there with
+	// nobody from outside about: a false alarm, and safe.
 	unknowable bool
 	heuristic  uint8 // participants recorded as heuristic
 	told       gtc.Outcome
@@ -43,8 +43,11 @@ type ledger struct {
 	// torn is the sequence of a heuristic record that no operator has
 	// forgotten, 0 when there is none.
 	torn int64
-	// epoch is the highest global epoch in the log.
-	epoch int32
+	// forgiven: an operator has asked for that.
+	forgiven bool
+	// epoch is the highest global epoch in the log, over the highest of a
+	// session that has ended.
+	epoch, over int32
 }
 
 // recorded is one participant of a decision in the log.
@@ -107,6 +110,9 @@ func (w *world) landed(r txnlog.Record) {
 		w.violate("the global epoch went back from %d to %d", w.ledger.epoch, v.GlobalEpoch)
 	}
 	w.ledger.epoch = v.GlobalEpoch
+	if v.SessionEnded {
+		w.ledger.over = v.GlobalEpoch
+	}
 	commit := v.State == txnlog.StatePrepareCommit || v.State == txnlog.StateCompleteCommit
 	torn := false
 	for _, p := range v.Participants {
@@ -124,8 +130,11 @@ func (w *world) recordedTorn(v *txnlog.GlobalTransaction, torn bool) {
 	switch l := &w.ledger; {
 	case torn:
 		l.torn = v.Sequence
-	case l.torn != 0 && l.torn != v.Sequence:
-		w.violate("transaction %d of the log was torn, and %d has replaced it before an operator forgot it", l.torn, v.Sequence)
+	case l.torn == 0:
+	case l.torn == v.Sequence && l.forgiven:
+		l.torn, l.forgiven = 0, false
+	default:
+		w.violate("transaction %d of the log was torn, and a record of %d has replaced it before an operator forgot it", l.torn, v.Sequence)
 	}
 }
 
@@ -144,8 +153,13 @@ func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone 
 		return
 	}
 	x := &w.txns[t]
-	unknown := alone && p.State.Heuristic() // the record says neither
+	single := x.listed&(x.listed-1) == 0
+	unknown := alone && (p.State.Heuristic() || x.unknowable) // the record says neither
 	switch {
+	case commit && alone && !single:
+		// The scan saw one part, an outsider had committed it, and the record
+		// has followed.
+		x.recordedAbort &^= 1 << o.cluster
 	case commit && !unknown:
 		x.recordedCommit = true
 	case !commit && sequence != 0:
@@ -156,14 +170,12 @@ func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone 
 	}
 	if p.State.Heuristic() {
 		x.heuristic |= 1 << o.cluster
-		if alone && o.start == 0 {
-			x.unknowable = true
-		}
+		x.unknowable = x.unknowable || single
 	}
-	if x.recordedCommit && x.decidedAbort && !alone && x.listed&(x.listed-1) != 0 {
+	if sequence != 0 && x.recordedCommit && x.decidedAbort && !alone && !single {
 		w.violate("transaction %d was decided commit and abort", t)
 	}
-	if commit && x.doomed && !unknown {
+	if commit && x.doomed && !unknown && x.committed == 0 {
 		w.violate("transaction %d was decided commit although a part of it was aborted before that was asked for", t)
 	}
 }
@@ -241,6 +253,9 @@ func (w *world) checkSilent(t int8, x *txn, r gtc.Response) {
 	for _, p := range r.Participants {
 		bit := uint8(1) << clusterOf(p.ClusterID)
 		against := r.Outcome == gtc.OutcomeCommitted && x.aborted&bit != 0 || r.Outcome == gtc.OutcomeAborted && x.committed&bit != 0
+		if r.Outcome == gtc.OutcomeAborted && x.outsider&bit != 0 && x.recordedAbort&bit == 0 {
+			continue // never seen open, so nobody can know that an outsider has committed it
+		}
 		if p.State == txnlog.ParticipantComplete && against && x.heuristic&bit == 0 {
 			w.violate("transaction %d: %s was told complete and ended otherwise", t, p.ClusterID)
 		}
@@ -281,7 +296,8 @@ func (w *world) checkTxnSettled(t int8, x *txn) {
 	case x.told == gtc.OutcomeCommitted || x.recordedCommit:
 		against = x.aborted | x.open
 	case x.told == gtc.OutcomeAborted:
-		against = x.committed | x.open
+		// What an outsider committed before anybody looked cannot be known.
+		against = x.committed&^(x.outsider&^x.recordedAbort) | x.open
 	default:
 		against = x.committed & x.recordedAbort
 	}
