@@ -161,7 +161,7 @@ func (f *fakeCoordinator) handle(ctx context.Context, req kmsg.Request) kmsg.Res
 		if f.dropAnswer != nil && f.dropAnswer(n) {
 			return nil
 		}
-		return resp
+		return orBreak(resp)
 	case *wire.DescribeGlobalTransactionsRequest:
 		return f.describe(req)
 	}
