@@ -177,24 +177,27 @@ func TestRepeatedEndAfterKillGetsTheSameAnswer(t *testing.T) {
 // InitProducerId aborts a transaction and logs no end of it; the commit before
 // it must not be taken for the answer to a commit of the aborted one.
 func TestCommitOfATransactionThatInitAbortedStaysRefused(t *testing.T) {
-	dir := t.TempDir()
-	p := startProcess(t, dir, "")
-	c := dial(t, p.addr, false)
-	x, err := c.init(t.Context(), "x", unlimited)
-	must(t, err)
-	c.write(t, x, 0, "a")
-	must(t, c.end(t.Context(), x, true))
-	c.write(t, x, 0, "b")
-	aborted := *x
-	_, err = c.init(t.Context(), "x", unlimited)
-	must(t, err)
-	p.kill(t)
-	b := startHere(t, dir, "")
-	c = dial(t, b.addr(), false)
-	if err := c.end(t.Context(), &aborted, true); !errors.Is(err, kerr.InvalidTxnState) {
-		t.Errorf("commit of what was aborted: %v", err)
-	}
-	wantValues(t, b.addr(), 0, "a")
+	versions(t, func(t *testing.T, v4 bool) {
+		t.Helper()
+		dir := t.TempDir()
+		p := startProcess(t, dir, "")
+		c := dial(t, p.addr, v4)
+		x, err := c.init(t.Context(), "x", unlimited)
+		must(t, err)
+		c.write(t, x, 0, "a")
+		must(t, c.end(t.Context(), x, true))
+		c.write(t, x, 0, "b")
+		aborted := *x
+		_, err = c.init(t.Context(), "x", unlimited)
+		must(t, err)
+		p.kill(t)
+		b := startHere(t, dir, "")
+		c = dial(t, b.addr(), false)
+		if err := c.end(t.Context(), &aborted, true); !errors.Is(err, kerr.InvalidTxnState) {
+			t.Errorf("commit of what was aborted: %v", err)
+		}
+		wantValues(t, b.addr(), 0, "a")
+	})
 }
 
 func TestStagedOffsetsAloneSurviveKill(t *testing.T) {

@@ -35,12 +35,15 @@ func TestUnfinishedLastWriteIsCutOff(t *testing.T) {
 				dir, x := crashedDirectory(t)
 				appendBytes(t, filepath.Join(dir, name), []byte(tail))
 				repaired(t, dir)
-				b := startHere(t, dir, "")
-				c := dial(t, b.addr(), false)
+				p := startProcess(t, dir, "")
+				c := dial(t, p.addr, false)
 				c.write(t, x, 0, "v4")
 				must(t, c.end(t.Context(), x, true))
-				must(t, b.stop())
-				b = startHere(t, dir, "") // and what was appended since can be read
+				p.kill(t)
+				b := startHere(t, dir, "") // what was appended since can be read
+				again := *x
+				again.epoch--
+				must(t, dial(t, b.addr(), false).end(t.Context(), &again, true))
 				wantValues(t, b.addr(), 0, "v0", "v1", "v2", "v3", "v4")
 				if got := dial(t, b.addr(), false).committed(t, group); got != 3 {
 					t.Errorf("group has %d", got)
@@ -96,6 +99,52 @@ func TestOffsetIsKeptWhenTheOnlyBatchIsUnfinished(t *testing.T) {
 	must(t, err)
 	if offset := c.write(t, y, 1, "v"); offset != 50 {
 		t.Errorf("the next record is at %d", offset)
+	}
+}
+
+// A log that retention has emptied goes on where it was.
+func TestOffsetIsKeptWhenEverythingWasDeleted(t *testing.T) {
+	dir := t.TempDir()
+	b := startHere(t, dir, "")
+	c := dial(t, b.addr(), false)
+	x, err := c.init(t.Context(), "x", unlimited)
+	must(t, err)
+	c.write(t, x, 0, "v0", "v1")
+	must(t, c.end(t.Context(), x, true))
+	must(t, b.cluster.DeleteRecords("t", 0, -1))
+	c.cl.Close()
+	must(t, b.stop())
+	for range 2 {
+		repaired(t, dir)
+		b = startHere(t, dir, "")
+		c = dial(t, b.addr(), false)
+		if end := c.endOffset(t, 0, 0); end != 3 {
+			t.Fatalf("partition ends at %d, want 3", end)
+		}
+		c.cl.Close()
+		must(t, b.stop())
+	}
+	b = startHere(t, dir, "")
+	c = dial(t, b.addr(), false)
+	if offset := c.write(t, x, 0, "v2"); offset != 3 {
+		t.Errorf("the next record is at %d", offset)
+	}
+}
+
+// kfake's compaction removes a log before it writes it anew.
+func TestLogLostInCompactionIsRefused(t *testing.T) {
+	for _, rest := range []bool{false, true} {
+		t.Run(fmt.Sprintf("part of it is there=%t", rest), func(t *testing.T) {
+			dir, _ := crashedDirectory(t)
+			repaired(t, dir)
+			edit(t, filepath.Join(dir, "topics.json"), `"name":"t"`, `"configs":{"cleanup.policy":"compact"},"name":"t"`)
+			if rest {
+				cutLastBatch(t, dir, 0)
+			} else {
+				must(t, os.Remove(segmentPath(dir, 0)))
+			}
+			refused(t, dir, durable.ErrDamaged, filepath.Join("partitions", "t-0"))
+		})
 	}
 }
 

@@ -38,7 +38,7 @@ func halfEnded(t *testing.T, v4, commit bool, undo int, withGroup bool) (dir str
 	p.kill(t)
 
 	journal := filepath.Join(dir, "transactions.journal")
-	if kinds := frameKinds(t, journal, "k"); len(kinds) > 0 && kinds[len(kinds)-1] == "ended" && (withGroup || !v4) {
+	if kinds := frameKinds(t, journal, "k"); len(kinds) > 0 && kinds[len(kinds)-1] == "ended" {
 		cutEntries(t, journal, 1)
 	}
 	steps := []func(){}
@@ -123,28 +123,67 @@ func TestEndNotBegunIsOpen(t *testing.T) {
 	})
 }
 
-// Version 4 without staged offsets leaves no trace of what was asked for: what
-// has no marker stays open, and the repeat ends it on all of its partitions.
+// Below version 5 and without staged offsets, what has no marker stays open,
+// and the repeat ends it on all of its partitions.
 func TestVersion4EndPartWayIsFinishedByItsRepeat(t *testing.T) {
-	for undo := range 5 {
-		t.Run(fmt.Sprintf("undo=%d", undo), func(t *testing.T) {
-			dir, x := halfEnded(t, true, true, undo, false)
-			repaired(t, dir)
-			b := startHere(t, dir, "")
-			c := dial(t, b.addr(), true)
-			want := "Ongoing"
-			if undo < 2 { // every marker is there
-				want = "Empty"
-			}
-			if d := c.describe(t, "x"); d.State != want {
-				t.Errorf("transaction is %s, want %s", d.State, want)
-			}
-			must(t, c.end(t.Context(), &x, true))
-			for partition, want := range [][]string{{"v0"}, {"before", "v1"}, {"v2"}} {
-				wantValues(t, b.addr(), int32(partition), want...)
-			}
-		})
+	for _, commit := range []bool{true, false} {
+		for undo := range 5 {
+			t.Run(fmt.Sprintf("commit=%t/undo=%d", commit, undo), func(t *testing.T) { version4PartWay(t, commit, undo) })
+		}
 	}
+}
+
+func version4PartWay(t *testing.T, commit bool, undo int) {
+	t.Helper()
+	dir, x := halfEnded(t, true, commit, undo, false)
+	repaired(t, dir)
+	b := startHere(t, dir, "")
+	c := dial(t, b.addr(), true)
+	state := "Ongoing"
+	if undo < 2 { // every marker is there
+		state = "Empty"
+		other := x
+		if err := c.end(t.Context(), &other, !commit); !errors.Is(err, kerr.InvalidTxnState) {
+			t.Errorf("the other outcome is answered %v", err)
+		}
+	}
+	if d := c.describe(t, "x"); d.State != state {
+		t.Errorf("transaction is %s, want %s", d.State, state)
+	}
+	must(t, c.end(t.Context(), &x, commit))
+	want := [][]string{nil, {"before"}, nil}
+	if commit {
+		want = [][]string{{"v0"}, {"before", "v1"}, {"v2"}}
+	}
+	for partition := range want {
+		wantValues(t, b.addr(), int32(partition), want[partition]...)
+	}
+}
+
+// The note of an end that was done, its answer lost, is not about the next
+// transaction, although that has the same epoch and the markers fit.
+func TestVersion4NoteOfTheTransactionBeforeEndsNothing(t *testing.T) {
+	dir := t.TempDir()
+	p := startProcess(t, dir, "")
+	c := dial(t, p.addr, true)
+	x, err := c.init(t.Context(), "x", unlimited)
+	must(t, err)
+	c.write(t, x, 0, "before")
+	must(t, c.end(t.Context(), x, true))
+	c.write(t, x, 1, "open")
+	p.kill(t)
+	journal := filepath.Join(dir, "transactions.journal")
+	if kinds := frameKinds(t, journal, "k"); !slices.Equal(kinds, []string{"ending", "ended"}) {
+		t.Fatalf("journal has %v", kinds)
+	}
+	cutEntries(t, journal, 1)
+	if report := repaired(t, dir); len(report.Open) != 1 || len(report.Finished) != 0 {
+		t.Fatalf("open %+v, finished %+v", report.Open, report.Finished)
+	}
+	b := startHere(t, dir, "")
+	must(t, dial(t, b.addr(), true).end(t.Context(), x, false))
+	wantValues(t, b.addr(), 0, "before")
+	wantValues(t, b.addr(), 1)
 }
 
 // checkEnded ends x and checks everything that the outcome must show.
@@ -240,6 +279,11 @@ func TestTimeoutPartWayIsFinished(t *testing.T) {
 			c := dial(t, p.addr, false)
 			x, err := c.init(t.Context(), "x", 400)
 			must(t, err)
+			must(t, c.stage(t.Context(), x, group, 1))
+			must(t, c.end(t.Context(), x, true)) // not the answer for the next one
+			p.kill(t)
+			p = startProcess(t, dir, p.addr) // after which the log of producers has the commit
+			c = dial(t, p.addr, false)
 			for partition := range int32(3) {
 				c.write(t, x, partition, "v")
 			}

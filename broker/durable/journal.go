@@ -4,8 +4,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,14 +111,11 @@ func (j *Journal) Request(req kmsg.Request) error {
 // ending notes an end. It is forced only when group offsets are staged: those
 // are nowhere else. The rest can be read from the control records, and a note
 // that the page cache held survives the end of the process.
-//
-// Without staged offsets nothing is noted below version 5. The epoch stays
-// there, and the note could be taken for one about the next transaction.
 func (j *Journal) ending(at producerAt, version int16, commit bool) error {
 	j.mu.Lock()
 	t := j.open[at.id]
 	staged := t != nil && len(t.groups) > 0
-	if staged && t.epoch != at.epoch || !staged && !bumps(version) {
+	if staged && t.epoch != at.epoch {
 		j.mu.Unlock()
 		return nil
 	}
@@ -284,8 +283,8 @@ func (j *Journal) fail(file *os.File, err error) error {
 // rewrite replaces the file by one that holds what is open.
 func (j *Journal) rewrite() error {
 	var raw []byte
-	for pid, t := range j.open {
-		for _, e := range t.entries(pid) {
+	for _, pid := range slices.Sorted(maps.Keys(j.open)) {
+		for _, e := range j.open[pid].entries(pid) {
 			var err error
 			if raw, err = appendFrame(raw, e); err != nil {
 				return err

@@ -19,6 +19,8 @@ type partition struct {
 	topic  string
 	number int32
 	dir    string
+	// compacted: cleanup.policy is compact alone, which never empties a log.
+	compacted bool
 
 	old          *snapshotJSON // nil when there is none
 	segments     []segment
@@ -46,10 +48,10 @@ type openRange struct {
 
 // readPartition reads a partition's files and records in seen what they prove
 // about producers.
-func readPartition(dir, topic string, number int32, seen producers) (*partition, error) {
+func readPartition(dir string, topic topicJSON, number int32, seen producers) (*partition, error) {
 	p := &partition{
-		topic: topic, number: number,
-		dir:     filepath.Join(dir, partitionsDir, url.PathEscape(topic)+"-"+strconv.Itoa(int(number))),
+		topic: topic.Name, number: number, compacted: topic.Configs["cleanup.policy"] == "compact",
+		dir:     filepath.Join(dir, partitionsDir, url.PathEscape(topic.Name)+"-"+strconv.Itoa(int(number))),
 		open:    make(map[int64]*openRange),
 		windows: make(map[int64]*windowJSON),
 	}
@@ -80,6 +82,9 @@ func readPartition(dir, topic string, number int32, seen producers) (*partition,
 			return nil, err
 		}
 		p.segments = append(p.segments, s)
+	}
+	if err := p.checkEnd(); err != nil {
+		return nil, err
 	}
 	p.setAsideEmpty()
 	for id, r := range p.open {
@@ -112,6 +117,27 @@ func (p *partition) bases() ([]int64, error) {
 	}
 	slices.Sort(bases)
 	return bases, nil
+}
+
+// checkEnd compares the end of the log with what the last snapshot knew, from
+// which it can only have grown. It has shrunk when kfake died in a compaction:
+// that removes the old segments before it writes the new ones.
+//
+// A log without any segment may have been deleted by retention. kfake would
+// let its offsets begin at 0 again; an empty segment of the right name keeps
+// the place.
+func (p *partition) checkEnd() error {
+	switch {
+	case p.old == nil || p.old.HighWatermark <= p.next:
+		return nil
+	case len(p.segments) > 0 || p.compacted:
+		return fmt.Errorf("%w: %s: the log ends at offset %d, but it was at %d before; restore the partition from a copy, or remove %s to go on without what is missing",
+			ErrDamaged, p.dir, p.next, p.old.HighWatermark, snapshotFile)
+	}
+	p.start, p.next = p.old.HighWatermark, p.old.HighWatermark
+	name := filepath.Join(p.dir, strconv.FormatInt(p.next, 10))
+	p.segments = []segment{{base: p.next, path: name + segmentSuffix, indexPath: name + indexSuffix, indexStale: true, created: true}}
+	return nil
 }
 
 // setAsideEmpty takes the segments without a batch out. One is left behind

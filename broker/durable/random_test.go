@@ -93,7 +93,7 @@ func (w *worker) step(ctx context.Context) error {
 		offset := int64(w.count)
 		return w.try(ctx, func(ctx context.Context) error {
 			if err := w.c.stage(ctx, w.x, w.id, offset); err != nil {
-				return err
+				return fmt.Errorf("TxnOffsetCommit: %w", err)
 			}
 			w.staged, w.open = offset, true
 			return nil
@@ -125,7 +125,7 @@ func (w *worker) produce() func(context.Context) error {
 	}
 	return func(ctx context.Context) error {
 		if _, err := w.c.produce(ctx, w.x, partition, w.x.seq[partition], values...); err != nil {
-			return err
+			return fmt.Errorf("Produce: %w", err)
 		}
 		w.x.seq[partition] += int32(len(values))
 		w.batches[partition] = append(w.batches[partition], values...)
@@ -137,7 +137,7 @@ func (w *worker) produce() func(context.Context) error {
 func (w *worker) end(commit bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := w.c.end(ctx, w.x, commit); err != nil {
-			return err
+			return fmt.Errorf("EndTxn(commit=%t): %w", commit, err)
 		}
 		if commit {
 			for partition, values := range w.batches {

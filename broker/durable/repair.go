@@ -178,7 +178,7 @@ func (r *repair) readPartitions() error {
 	}
 	for _, t := range r.topics {
 		for n := range t.Partitions {
-			p, err := readPartition(r.dir, t.Name, int32(n), r.producers)
+			p, err := readPartition(r.dir, t, int32(n), r.producers)
 			if err != nil {
 				return err
 			}

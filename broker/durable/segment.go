@@ -49,6 +49,7 @@ type segment struct {
 	batches            int
 	index              []byte // the whole .idx file as it must be
 	appended           []byte // control batches to be added
+	created            bool   // there is no such file yet
 	indexStale         bool
 	minEpoch, maxEpoch int32
 	modTime            time.Time
@@ -226,6 +227,11 @@ func (s *segment) checkIndex(last bool) error {
 
 // flush makes both files what they must be.
 func (s *segment) flush() (changed bool, err error) {
+	if s.created {
+		if err := writeFile(s.path, nil); err != nil {
+			return false, err
+		}
+	}
 	if s.torn > 0 {
 		if err := truncateFile(s.path, s.size-int64(len(s.appended))); err != nil {
 			return false, err

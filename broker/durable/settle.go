@@ -61,6 +61,12 @@ func (r *repair) endDead(p *producer, o *openRange) {
 
 // endProven says whether kfake had begun the end that t notes. That it was
 // asked for proves nothing: kfake may have been about to refuse it.
+//
+// Below version 5 the epoch stays, and a note whose answer was never noted may
+// be about the transaction before the one that is open now, whose markers it
+// fits. Only staged offsets, which are forced with their transaction, tell the
+// two apart; without them the note is good for nothing but the outcome of a
+// transaction that has ended everywhere.
 func (r *repair) endProven(p *producer, t *stagedTxn, live []*openRange) bool {
 	e := t.ending
 	m := p.marksAt(t.epoch)
@@ -69,6 +75,8 @@ func (r *repair) endProven(p *producer, t *stagedTxn, live []*openRange) bool {
 		mark = m.commit
 	}
 	switch {
+	case len(live) > 0 && !bumps(e.Version) && len(t.groups) == 0:
+		return false
 	case mark >= e.AtMillis:
 		return true
 	case len(live) > 0:
