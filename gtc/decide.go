@@ -46,7 +46,7 @@ func voted(refs []ParticipantRef, votes []Vote) []txnlog.Participant {
 	for i, v := range votes {
 		p := &ps[i]
 		p.EndTxnVersion = v.EndTxnVersion
-		p.AuditTopic, p.AuditPartition, p.AuditOffset = v.AuditTopic, v.AuditPartition, v.AuditOffset
+		p.AuditTopic, p.AuditPartition, p.StartMillis = v.AuditTopic, v.AuditPartition, v.StartMillis
 		if v.Code == VoteReadOnly {
 			p.State = txnlog.ParticipantComplete
 			p.NextProducerID, p.NextProducerEpoch = p.ProducerID, p.ProducerEpoch

@@ -156,10 +156,10 @@ type Vote struct {
 	Code VoteCode
 	// EndTxnVersion is the version to end it with.
 	EndTxnVersion int16
-	// AuditTopic, AuditPartition, AuditOffset: see txnlog.Participant.
+	// AuditTopic, AuditPartition, StartMillis: see txnlog.Participant.
 	AuditTopic     string
 	AuditPartition int32
-	AuditOffset    int64
+	StartMillis    int64
 	Detail         string
 }
 
@@ -207,7 +207,6 @@ type OpenTransaction struct {
 	EndTxnVersion  int16
 	AuditTopic     string
 	AuditPartition int32
-	AuditOffset    int64
 	// StartMillis is when the participant says that it began. It tells two
 	// transactions of one producer epoch apart: on transaction.version 1 the
 	// epoch stays, and without it the age of the first would be charged to

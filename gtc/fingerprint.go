@@ -73,7 +73,7 @@ func appendParticipant(b []byte, p *txnlog.Participant) []byte {
 	b = appendInt(b, int64(p.NextProducerEpoch))
 	b = appendText(b, p.AuditTopic)
 	b = appendInt(b, int64(p.AuditPartition))
-	return appendInt(b, p.AuditOffset)
+	return appendInt(b, p.StartMillis)
 }
 
 func (v *volatile) appendFingerprint(b []byte, cfg Config, value *txnlog.GlobalTransaction, now int64) []byte {
@@ -117,7 +117,7 @@ func (v *volatile) appendFingerprint(b []byte, cfg Config, value *txnlog.GlobalT
 	for _, o := range v.open {
 		b = appendRef(b, o.ref())
 		b = appendInt(b, o.txn.StartMillis)
-		b = appendInt(b, o.txn.AuditOffset)
+		b = appendInt(b, o.txn.StartMillis)
 		b = append(b, byte(o.txn.EndTxnVersion))
 		age := now - o.firstSeen
 		if value != nil { // older than the timeout is the same as old enough

@@ -59,7 +59,9 @@ func (w *work) persist(lazy bool) {
 
 func (s *step) effect(e Effect) { s.out.Effects = append(s.out.Effects, e) }
 
-func (s *step) reply(r RequestID, resp Response) { s.effect(Reply{ID: s.id, Request: r, Response: resp}) }
+func (s *step) reply(r RequestID, resp Response) {
+	s.effect(Reply{ID: s.id, Request: r, Response: resp})
+}
 
 func (s *step) refuse(r RequestID, code Code, message string) {
 	s.reply(r, Response{Code: code, Message: message, GlobalEpoch: -1, Sequence: -1})

@@ -71,7 +71,7 @@ func (o open) participant() txnlog.Participant {
 		ClusterID: o.clusterID, ProducerID: o.txn.ProducerID, ProducerEpoch: o.txn.ProducerEpoch,
 		EndTxnVersion:  o.txn.EndTxnVersion,
 		NextProducerID: -1, NextProducerEpoch: -1,
-		AuditTopic: o.txn.AuditTopic, AuditPartition: o.txn.AuditPartition, AuditOffset: o.txn.AuditOffset,
+		AuditTopic: o.txn.AuditTopic, AuditPartition: o.txn.AuditPartition, StartMillis: o.txn.StartMillis,
 	}
 }
 

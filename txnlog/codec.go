@@ -157,7 +157,7 @@ func appendParticipants(dst []byte, ps []Participant) []byte {
 		dst = kbin.AppendInt16(dst, p.NextProducerEpoch)
 		dst = kbin.AppendCompactString(dst, p.AuditTopic)
 		dst = kbin.AppendInt32(dst, p.AuditPartition)
-		dst = kbin.AppendInt64(dst, p.AuditOffset)
+		dst = kbin.AppendInt64(dst, p.StartMillis)
 		dst = kbin.AppendCompactString(dst, p.Detail)
 		if p.UnknownTags == "" {
 			dst = append(dst, 0)
@@ -220,7 +220,7 @@ func (r *reader) participants(field string) []Participant {
 			NextProducerEpoch: r.Int16(),
 			AuditTopic:        r.string("audit topic"),
 			AuditPartition:    r.Int32(),
-			AuditOffset:       r.Int64(),
+			StartMillis:       r.Int64(),
 			Detail:            r.string("participant detail"),
 			UnknownTags:       r.rawTags(),
 		}

@@ -21,7 +21,7 @@ func full() *GlobalTransaction {
 	p := Participant{
 		ClusterID: "us-cluster-id", ProducerID: 1<<62 + 7, ProducerEpoch: 32767, EndTxnVersion: 5,
 		State: ParticipantHeuristicAbort, NextProducerID: -1, NextProducerEpoch: -1,
-		AuditTopic: "orders", AuditPartition: 11, AuditOffset: 1 << 40, Detail: "aborted by the cluster",
+		AuditTopic: "orders", AuditPartition: 11, StartMillis: 1 << 40, Detail: "aborted by the cluster",
 	}
 	q := p
 	q.ClusterID, q.State, q.Detail, q.AuditTopic = "eu", ParticipantPending, "", ""
@@ -119,7 +119,7 @@ func genParticipants() *rapid.Generator[[]Participant] {
 			State:          ParticipantState(rapid.Int8Range(0, 4).Draw(t, "state")),
 			NextProducerID: rapid.Int64().Draw(t, "npid"), NextProducerEpoch: rapid.Int16().Draw(t, "nepoch"),
 			AuditTopic: rapid.String().Draw(t, "topic"), AuditPartition: rapid.Int32().Draw(t, "partition"),
-			AuditOffset: rapid.Int64().Draw(t, "offset"), Detail: rapid.String().Draw(t, "detail"),
+			StartMillis: rapid.Int64().Draw(t, "offset"), Detail: rapid.String().Draw(t, "detail"),
 			UnknownTags: rapid.SampledFrom([]string{"", "\x01\x00\x00", "\x02\x01\x01a\x05\x02bc"}).Draw(t, "tags"),
 		}
 	}), 0, 4), func(ps []Participant) []Participant {

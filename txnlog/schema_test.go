@@ -34,7 +34,7 @@ type schemaField struct{ Name, Type, Versions, About string }
 // goNames are the fields whose Go name is not the one of the schema by
 // kmsg's rules alone.
 var goNames = map[string]string{
-	"TimeoutMs": "TimeoutMillis", "DecidedTimestampMs": "DecidedMillis",
+	"TimeoutMs": "TimeoutMillis", "StartMs": "StartMillis", "DecidedTimestampMs": "DecidedMillis",
 	"UpdatedTimestampMs": "UpdatedMillis", "ClaimTimestampMs": "TimestampMillis",
 }
 

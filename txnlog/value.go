@@ -65,13 +65,15 @@ type Participant struct {
 	// after the end; -1 means that it must initialise the producer again.
 	NextProducerID    int64
 	NextProducerEpoch int16
-	// AuditTopic, AuditPartition and AuditOffset name one partition that the
-	// participant wrote to and an offset at or before its first record of
-	// this transaction, so that its control marker can be read later.
-	// AuditTopic is empty when unknown.
+	// AuditTopic and AuditPartition name one partition that the participant
+	// wrote to, so that its control marker can be read later; AuditTopic is
+	// empty when unknown.
 	AuditTopic     string
 	AuditPartition int32
-	AuditOffset    int64
+	// StartMillis is when the participant says that this transaction began:
+	// where an audit starts to read, and on transaction.version 1, where the
+	// epoch stays, the only thing that tells it from its neighbours.
+	StartMillis int64
 	// Detail says in words what was seen, for operators; empty when all is
 	// well.
 	Detail string

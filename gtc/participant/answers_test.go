@@ -56,7 +56,7 @@ func (s *scripted) state(state string, pid int64, epoch int16, start int64) {
 func branch(version int16) txnlog.Participant {
 	return txnlog.Participant{
 		ClusterID: "A", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: version,
-		AuditTopic: "t", AuditOffset: 1000,
+		AuditTopic: "t", StartMillis: 1000,
 	}
 }
 
@@ -234,7 +234,7 @@ func TestWhatTheStateProves(t *testing.T) {
 	} {
 		p := branch(tc.version)
 		if !tc.seen {
-			p.AuditTopic, p.AuditOffset = "", 0
+			p.AuditTopic, p.StartMillis = "", 0
 		}
 		v := view{state: tc.state, producerID: tc.pid, producerEpoch: tc.epoch, startMillis: tc.start}
 		if got := v.outcome(p, tc.version); got != tc.want {

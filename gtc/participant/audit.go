@@ -117,7 +117,7 @@ func (s *session) offsetAt(ctx context.Context, node int32, p txnlog.Participant
 	t.Topic = p.AuditTopic
 	part := kmsg.NewListOffsetsRequestTopicPartition()
 	part.Partition, part.CurrentLeaderEpoch = p.AuditPartition, -1
-	part.Timestamp = max(p.AuditOffset-auditBackMillis, 0)
+	part.Timestamp = max(p.StartMillis-auditBackMillis, 0)
 	t.Partitions = append(t.Partitions, part)
 	req.Topics = append(req.Topics, t)
 	resp, err := ask[*kmsg.ListOffsetsResponse](ctx, s, node, req)
@@ -264,7 +264,7 @@ func (m *markerSearch) marker(how finding, epoch int16, millis int64) {
 	if records != -1 {
 		ours = records == e
 	}
-	switch start := m.p.AuditOffset; {
+	switch start := m.p.StartMillis; {
 	case !ours || millis < start-clockSkewMillis:
 	case millis <= start+clockSkewMillis:
 		m.near = append(m.near, how)

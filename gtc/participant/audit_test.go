@@ -66,7 +66,7 @@ func TestWhatMarkersProve(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := branch(tc.version)
-			p.AuditOffset = start
+			p.StartMillis = start
 			m := newMarkerSearch(p, tc.version)
 			raw := encode(tc.log)
 			// Cut anywhere, the rest comes with the next Fetch.
@@ -145,7 +145,7 @@ func TestWhatNobodyCanTellIsUnknown(t *testing.T) {
 		}
 	}
 	never := branch(endTxnBumps)
-	never.AuditTopic, never.AuditOffset = "", 0
+	never.AuditTopic, never.StartMillis = "", 0
 	if ans := settle(t, c, "tid", never, false); ans.Outcome != gtc.EndDone {
 		t.Errorf("abort of what was never seen open: %+v, want done", ans)
 	}

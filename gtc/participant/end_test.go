@@ -20,7 +20,7 @@ func TestCommitAndAbortOnKfake(t *testing.T) {
 	p.write("t")
 	ref := p.ref("A")
 	rec := prepared(t, c, "tid", ref)
-	if rec.EndTxnVersion != endTxnBumps || rec.AuditTopic != "t" || rec.AuditOffset <= 0 {
+	if rec.EndTxnVersion != endTxnBumps || rec.AuditTopic != "t" || rec.StartMillis <= 0 {
 		t.Errorf("record %+v, want EndTxn v5 and an audit in t from its start", rec)
 	}
 	ans := c.End(t.Context(), "tid", rec, true, false)

@@ -119,7 +119,7 @@ func voteFor(t *testing.T, c *Clusters, id string, ref gtc.ParticipantRef) (txnl
 	return txnlog.Participant{
 		ClusterID: ref.ClusterID, ProducerID: ref.ProducerID, ProducerEpoch: ref.ProducerEpoch,
 		EndTxnVersion: v.EndTxnVersion,
-		AuditTopic:    v.AuditTopic, AuditPartition: v.AuditPartition, AuditOffset: v.AuditOffset,
+		AuditTopic:    v.AuditTopic, AuditPartition: v.AuditPartition, StartMillis: v.StartMillis,
 	}, v
 }
 

@@ -31,7 +31,7 @@ func TestKafkaVotes(t *testing.T) {
 		vote(ref, gtc.VoteReadOnly, "nothing written")
 		p.write(k.topic)
 		rec := vote(ref, gtc.VotePrepared, "written")
-		if rec.EndTxnVersion != k.version || rec.AuditTopic != k.topic || rec.AuditOffset <= 0 {
+		if rec.EndTxnVersion != k.version || rec.AuditTopic != k.topic || rec.StartMillis <= 0 {
 			t.Errorf("record %+v: want EndTxn v%d and an audit of %s", rec, k.version, k.topic)
 		}
 		ans := settle(t, k.drive, id, rec, true)
@@ -216,7 +216,7 @@ func TestKafkaScan(t *testing.T) {
 		// A leftover is ended as it was found.
 		rec := txnlog.Participant{
 			ClusterID: k.c.ID, ProducerID: found[0].ProducerID, ProducerEpoch: found[0].ProducerEpoch,
-			EndTxnVersion: found[0].EndTxnVersion, AuditTopic: found[0].AuditTopic, AuditOffset: found[0].AuditOffset,
+			EndTxnVersion: found[0].EndTxnVersion, AuditTopic: found[0].AuditTopic, StartMillis: found[0].StartMillis,
 		}
 		if ans := settle(t, k.drive, open.id, rec, false); ans.Outcome != gtc.EndDone {
 			t.Errorf("%+v, want done", ans)

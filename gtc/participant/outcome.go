@@ -47,7 +47,7 @@ func (v view) outcome(p txnlog.Participant, version int16) finding {
 		return movedOn // expired; what it was before is not known here
 	}
 	sameProducer := v.producerID == p.ProducerID && v.producerEpoch == p.ProducerEpoch
-	sameStart := !seenOpen(p) || v.startMillis == p.AuditOffset
+	sameStart := !seenOpen(p) || v.startMillis == p.StartMillis
 	switch v.state {
 	case stateOngoing:
 		if sameProducer && sameStart {

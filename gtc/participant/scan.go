@@ -161,7 +161,7 @@ func (s *session) lookAt(ctx context.Context, ids []string) ([]gtc.OpenTransacti
 func (v view) open(id string, info brokerInfo) gtc.OpenTransaction {
 	o := gtc.OpenTransaction{
 		ID: id, ProducerID: v.producerID, ProducerEpoch: v.producerEpoch,
-		EndTxnVersion: info.endTxnVersion(), AuditOffset: v.startMillis, StartMillis: v.startMillis,
+		EndTxnVersion: info.endTxnVersion(), StartMillis: v.startMillis,
 	}
 	o.AuditTopic, o.AuditPartition, _ = v.auditPartition()
 	return o

@@ -94,7 +94,7 @@ func (v view) vote(ref gtc.ParticipantRef, info brokerInfo) gtc.Vote {
 		}
 		return gtc.Vote{
 			Code: gtc.VotePrepared, EndTxnVersion: info.endTxnVersion(),
-			AuditTopic: topic, AuditPartition: partition, AuditOffset: v.startMillis,
+			AuditTopic: topic, AuditPartition: partition, StartMillis: v.startMillis,
 		}
 	case stateEmpty:
 		if !same {

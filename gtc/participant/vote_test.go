@@ -101,8 +101,8 @@ func TestVoteForEachState(t *testing.T) {
 				if len(tc.v.topics) == 1 {
 					wantTopic, wantPartition = "__consumer_offsets", 9
 				}
-				if got.AuditTopic != wantTopic || got.AuditPartition != wantPartition || got.AuditOffset != 1000 {
-					t.Errorf("audit %s-%d from %d, want %s-%d from 1000", got.AuditTopic, got.AuditPartition, got.AuditOffset, wantTopic, wantPartition)
+				if got.AuditTopic != wantTopic || got.AuditPartition != wantPartition || got.StartMillis != 1000 {
+					t.Errorf("audit %s-%d from %d, want %s-%d from 1000", got.AuditTopic, got.AuditPartition, got.StartMillis, wantTopic, wantPartition)
 				}
 				if want := map[int16]int16{2: 5, 1: 4}[tc.version]; got.EndTxnVersion != want {
 					t.Errorf("EndTxn v%d, want v%d", got.EndTxnVersion, want)

@@ -26,7 +26,7 @@ func (c *cluster) vote(p producer) gtc.Vote {
 	case !c.known || c.now != p:
 	case c.state == ongoing:
 		v.Code, v.Detail = gtc.VotePrepared, ""
-		v.AuditTopic, v.AuditOffset = auditTopic, int64(c.start)
+		v.AuditTopic, v.StartMillis = auditTopic, int64(c.start)
 	case c.state == empty, c.version >= bumps:
 		v.Code, v.Detail = gtc.VoteReadOnly, ""
 	}
@@ -114,7 +114,7 @@ func orderOf(e gtc.EndTxn) endOrder {
 	p := e.Participant
 	return endOrder{
 		cluster: clusterOf(p.ClusterID), producer: producerOf(p.ProducerID, p.ProducerEpoch), version: p.EndTxnVersion,
-		start: int16(p.AuditOffset), commit: e.Commit, onePhase: e.OnePhase, sequence: e.Sequence,
+		start: int16(p.StartMillis), commit: e.Commit, onePhase: e.OnePhase, sequence: e.Sequence,
 	}
 }
 
@@ -346,6 +346,6 @@ func clusterOf(id string) int8 { return int8(id[0] - 'A') }
 func (c *cluster) openOf() gtc.OpenTransaction {
 	return gtc.OpenTransaction{
 		ID: globalID, ProducerID: int64(c.now.id), ProducerEpoch: c.now.epoch, EndTxnVersion: c.version,
-		AuditTopic: auditTopic, AuditOffset: int64(c.start), StartMillis: int64(c.start),
+		AuditTopic: auditTopic, StartMillis: int64(c.start),
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
@@ -56,6 +57,13 @@ type recorded struct {
 	cluster  int8
 	producer producer
 	commit   bool
+}
+
+func (r recorded) compare(o recorded) int {
+	key := func(r recorded) int64 {
+		return r.sequence<<24 | int64(r.cluster)<<20 | int64(r.producer.id)<<12 | int64(r.producer.epoch&0x7ff)<<1 | int64(bit(r.commit))
+	}
+	return cmp.Compare(key(r), key(o))
 }
 
 // ended notes how a participant's part of a transaction ended.
@@ -142,7 +150,7 @@ func (w *world) recordedTorn(v *txnlog.GlobalTransaction, torn bool) {
 func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone bool) {
 	o := endOrder{
 		cluster: clusterOf(p.ClusterID), producer: producerOf(p.ProducerID, p.ProducerEpoch),
-		start: int16(p.AuditOffset), sequence: sequence,
+		start: int16(p.StartMillis), sequence: sequence,
 	}
 	d := recorded{sequence, o.cluster, o.producer, commit}
 	if !slices.Contains(w.ledger.landed, d) {
