@@ -37,8 +37,8 @@ import (
 //	│         │       │       │ version│       │ pid     │ epoch   │
 //	├─────────┼───────┴───┬───┴────┬───┴─────┬─┴─────────┴─────────┘
 //	│ string  │ int32     │ int64  │ string  │
-//	│ audit   │ audit     │ audit  │ detail  │ tags
-//	│ topic   │ partition │ offset │         │
+//	│ audit   │ audit     │ start  │ detail  │ tags
+//	│ topic   │ partition │ ms     │         │
 //	└─────────┴───────────┴────────┴─────────┘
 //
 //	claim, value
