@@ -52,6 +52,8 @@ func (f *Front) route(req *request) plan {
 		return f.routeInitProducerIDV6(req, body)
 	case *kmsg.ProduceRequest:
 		return plan{silent: body.Acks == 0}
+	case *kmsg.FetchRequest:
+		return f.routeFetch(req, body)
 	case *kmsg.MetadataRequest:
 		return f.routeMetadata(body)
 	case *kmsg.CreateTopicsRequest:
