@@ -15,7 +15,7 @@ var rewriteMatrix = flag.Bool("rewrite-matrix", false, "write testdata/matrix/st
 // situations are the states of an id, each reached from nothing by events.
 func situations() []struct {
 	name   string
-	events []Event
+	events []any
 } {
 	init1 := InitRequest{Request: 1, ID: "pay", TimeoutMillis: 60_000, ClusterIDs: []string{"us", "eu"}, InstanceID: txnlog.UUID{1}}
 	checked := ParticipantsChecked{ID: "pay", Attempt: 1, Results: []CheckResult{{ClusterID: "us"}, {ClusterID: "eu"}}}
@@ -32,15 +32,15 @@ func situations() []struct {
 		}}
 	}
 	scan := ScanCompleted{ClusterID: "us", Open: []OpenTransaction{{ID: "pay", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: 5}}}
-	session := []Event{init1, checked}
-	with := func(more ...Event) []Event { return append(append([]Event{}, session...), more...) }
+	session := []any{init1, checked}
+	with := func(more ...any) []any { return append(append([]any{}, session...), more...) }
 	wait := waitFor(60_000)
 	return []struct {
 		name   string
-		events []Event
+		events []any
 	}{
 		{"unknown", nil},
-		{"checking", []Event{init1}},
+		{"checking", []any{init1}},
 		{"Empty", session},
 		{"Ongoing (voting)", with(commit)},
 		{"Ongoing (one-phase)", with(one)},
@@ -54,15 +54,13 @@ func situations() []struct {
 	}
 }
 
-// waitFor is a test-only event: it moves the clock and ticks.
+// waitFor stands among the events: the clock moves, and a Tick comes.
 type waitFor int64
-
-func (waitFor) event() {}
 
 // stimuli are the events that each situation is exposed to.
 func stimuli() []struct {
 	name  string
-	event Event
+	event any
 } {
 	two := []ParticipantRef{{"us", 7, 3}, {"eu", 9, 0}}
 	end := func(seq int64, epoch int32, commit bool, refs []ParticipantRef) Event {
@@ -76,7 +74,7 @@ func stimuli() []struct {
 	}
 	return []struct {
 		name  string
-		event Event
+		event any
 	}{
 		{"InitGlobalTxn, same instance", init(1)},
 		{"InitGlobalTxn, new instance", init(2)},
@@ -140,12 +138,15 @@ func TestEveryStateByEveryEvent(t *testing.T) {
 	}
 }
 
-func (sc *scenario) feed(t *testing.T, ev Event) string {
+func (sc *scenario) feed(t *testing.T, stimulus any) string {
 	t.Helper()
-	if w, ok := ev.(waitFor); ok {
-		sc.now.Mono += int64(w)
-		sc.now.Wall += int64(w)
-		ev = Tick{}
+	var ev Event = Tick{}
+	switch x := stimulus.(type) {
+	case waitFor:
+		sc.now.Mono += int64(x)
+		sc.now.Wall += int64(x)
+	case Event:
+		ev = x
 	}
 	before := sc.m.entries["pay"]
 	recorded := before != nil && before.value != nil && (busy(before.value) || len(before.value.Leftovers) > 0)
