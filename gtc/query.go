@@ -76,6 +76,15 @@ func (m *Machine) Describe(now Time, id string) (Description, bool) {
 	return describe(now, e), true
 }
 
+// Value is what the log says of an id, nil when nothing. It is not to be
+// changed.
+func (m *Machine) Value(id string) *txnlog.GlobalTransaction {
+	if e := m.entries[id]; e != nil {
+		return e.value
+	}
+	return nil
+}
+
 // List describes every id, sorted.
 func (m *Machine) List(now Time) []Description {
 	ds := make([]Description, 0, len(m.entries))

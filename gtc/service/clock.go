@@ -30,3 +30,10 @@ func (c systemClock) After(d time.Duration, f func()) func() {
 	t := time.AfterFunc(d, f)
 	return func() { t.Stop() }
 }
+
+// stopwatch measures how long something takes, for the metrics: milliseconds,
+// in which the Clock counts, are too coarse for an append.
+func stopwatch() (elapsed func() time.Duration) {
+	began := time.Now()
+	return func() time.Duration { return time.Since(began) }
+}

@@ -118,10 +118,9 @@ func (sh *shard) takeVotes(ctx context.Context, e gtc.TakeVotes) gtc.Event {
 	left := e.DeadlineMono - sh.s.o.Clock.Now().Mono
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(left, 0))*time.Millisecond)
 	defer cancel()
-	return gtc.VotesTaken{
-		ID: e.ID, GlobalEpoch: e.GlobalEpoch, Sequence: e.Sequence,
-		Votes: sh.s.o.Participants.Vote(ctx, e.ID, e.Participants),
-	}
+	votes := sh.s.o.Participants.Vote(ctx, e.ID, e.Participants)
+	sh.s.metrics.voted(e.Participants, votes)
+	return gtc.VotesTaken{ID: e.ID, GlobalEpoch: e.GlobalEpoch, Sequence: e.Sequence, Votes: votes}
 }
 
 func (sh *shard) endTxn(ctx context.Context, e gtc.EndTxn) gtc.Event {
@@ -130,10 +129,12 @@ func (sh *shard) endTxn(ctx context.Context, e gtc.EndTxn) gtc.Event {
 		return nil // the term has ended
 	}
 	defer release()
-	p := e.Participant
+	p, elapsed := e.Participant, stopwatch()
+	answer := sh.s.o.Participants.End(ctx, e.ID, p, e.Commit, e.OnePhase)
+	sh.s.metrics.endAnswered(p.ClusterID, answer.Outcome, elapsed())
 	return gtc.EndAnswered{
 		ID: e.ID, Sequence: e.Sequence,
 		Participant: gtc.ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch},
-		Answer:      sh.s.o.Participants.End(ctx, e.ID, p, e.Commit, e.OnePhase),
+		Answer:      answer,
 	}
 }

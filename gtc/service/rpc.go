@@ -34,8 +34,15 @@ func (s *Service) Handle(ctx context.Context, _ string, req kmsg.Request) kmsg.R
 }
 
 // FindCoordinator names the node that coordinates an id.
-func (s *Service) FindCoordinator(string) (nodeID int32, host string, port int32, err error) {
-	return s.o.NodeID, s.o.Host, s.o.Port, nil
+func (s *Service) FindCoordinator(id string) (nodeID int32, host string, port int32, err error) {
+	if s.o.Membership == nil {
+		return s.o.NodeID, s.o.Host, s.o.Port, nil
+	}
+	n, known := s.o.Membership.Owner(txnlog.PartitionFor(id, s.o.Log.Partitions()))
+	if !known {
+		return -1, "", -1, errNoOwner
+	}
+	return n.ID, n.Host, n.Port, nil
 }
 
 // do hands an event to the owner of the id and waits for the core's response.

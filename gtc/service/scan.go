@@ -46,13 +46,14 @@ func (s *Service) pause(d time.Duration) bool {
 // scan looks at one cluster and tells every active shard what is open there of
 // the ids that it knows.
 func (s *Service) scan(ctx context.Context, clusterID string) {
-	began := s.o.Clock.Now().Mono
+	began, elapsed := s.o.Clock.Now().Mono, stopwatch()
 	s.o.Fault("scan/before")
 	open, err := s.o.Participants.Scan(ctx, clusterID, s.knows)
 	s.o.Fault("scan/after")
 	if ctx.Err() != nil {
 		return
 	}
+	s.metrics.scanned(clusterID, err, elapsed())
 	failed := ""
 	if err != nil {
 		failed = err.Error()
@@ -65,7 +66,10 @@ func (s *Service) scan(ctx context.Context, clusterID string) {
 	}
 	for _, sh := range s.owned() {
 		ev := gtc.ScanCompleted{ClusterID: clusterID, Open: by[sh.partition], Failed: failed}
-		sh.inbox.put(task{run: func(*term) {
+		sh.inbox.put(task{run: func(t *term) {
+			for _, o := range ev.Open {
+				t.touch(o.ID)
+			}
 			ev.TookMillis = s.o.Clock.Now().Mono - began + 1 // rounded up
 			sh.step(ev)
 		}})

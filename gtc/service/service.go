@@ -17,6 +17,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +43,27 @@ type Participants interface {
 	ClusterIDs(ctx context.Context) (ids []string, err error)
 }
 
+// Node is a coordinator as clients are told of it.
+type Node struct {
+	ID   int32
+	Host string
+	Port int32
+}
+
+// Addr is the node's host:port.
+func (n Node) Addr() string { return net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port))) }
+
+// Membership knows the nodes that share the partitions of the log. It only
+// says who shall try; the log says who may.
+type Membership interface {
+	// Owner is the node that a partition is assigned to; false when no node
+	// is known to have it.
+	Owner(partition int32) (Node, bool)
+	// Confirm asks whether this node still is one of those that share. The
+	// error says why not, or that it could not be learned.
+	Confirm(ctx context.Context) error
+}
+
 // Options configures a Service.
 type Options struct {
 	Log          txnlog.Log
@@ -52,6 +75,11 @@ type Options struct {
 	NodeID int32
 	Host   string
 	Port   int32
+	// Membership is nil when there is this node alone.
+	Membership Membership
+	// Reachable says of each participant cluster whether the last contact
+	// succeeded, for the metrics; nil when nobody knows.
+	Reachable func() map[string]bool
 	// ScanInterval is the pause between two recovery scans of a cluster.
 	ScanInterval time.Duration
 	// LazyLinger is the longest that a lazy record waits for a forced one to
@@ -98,6 +126,7 @@ type Service struct {
 	requests atomic.Uint64
 	calls    calls
 	limits   limits
+	metrics  *metrics
 	running  sync.WaitGroup
 
 	mu     sync.RWMutex
@@ -110,7 +139,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.New("service: a log and participants are needed")
 	}
 	o.setDefaults()
-	s := &Service{o: o, shards: map[int32]*shard{}}
+	s := &Service{o: o, shards: map[int32]*shard{}, metrics: newMetrics()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.limits = limits{size: o.EndsPerCluster, of: map[string]chan struct{}{}}
 	s.calls.waiting = map[gtc.RequestID]chan answer{}
@@ -129,28 +158,41 @@ func (s *Service) OwnAll() {
 	}
 }
 
-// Own starts to claim and load a partition; requests for its ids are answered
-// COORDINATOR_LOAD_IN_PROGRESS until it is active.
-func (s *Service) Own(partition int32) {
+// Own starts to claim and load partitions; requests for their ids are answered
+// COORDINATOR_LOAD_IN_PROGRESS until they are active.
+func (s *Service) Own(partitions ...int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shards[partition] != nil || s.ctx.Err() != nil {
-		return
+	for _, p := range partitions {
+		if s.shards[p] != nil || s.ctx.Err() != nil {
+			continue
+		}
+		sh := newShard(s, p)
+		s.shards[p] = sh
+		s.spawn(sh.run)
 	}
-	sh := newShard(s, partition)
-	s.shards[partition] = sh
-	s.spawn(sh.run)
 }
 
-// Disown gives a partition up; requests for its ids are answered
-// NOT_COORDINATOR. What was decided stays decided: the next owner reads it.
-func (s *Service) Disown(partition int32) {
+// Disown gives partitions up; requests for their ids are answered
+// NOT_COORDINATOR. What was decided stays decided: the next owner reads it. It
+// returns when appends in flight have ended (closeTimeout at most), so that
+// the next owner claims each partition from nobody.
+func (s *Service) Disown(partitions ...int32) {
+	var left []*shard
 	s.mu.Lock()
-	sh := s.shards[partition]
-	delete(s.shards, partition)
+	for _, p := range partitions {
+		if sh := s.shards[p]; sh != nil {
+			left = append(left, sh)
+			delete(s.shards, p)
+		}
+	}
 	s.mu.Unlock()
-	if sh != nil {
+	for _, sh := range left {
 		sh.stop()
+	}
+	for _, sh := range left {
+		<-sh.done
+		s.metrics.forgetPartition(sh.partition)
 	}
 }
 
@@ -212,6 +254,7 @@ func (s *Service) Loaded() (active, owned int) {
 var (
 	errNotCoordinator = errors.New("service: this node does not own the partition of the id")
 	errLoading        = errors.New("service: the partition of the id is being loaded")
+	errNoOwner        = errors.New("service: no node is known to own the partition of the id; ask again")
 	errUnreadable     = errors.New("service: the partition of the id cannot be read")
 )
 

@@ -19,6 +19,7 @@ type shard struct {
 	inbox     inbox
 	ctx       context.Context
 	cancel    context.CancelFunc
+	done      chan struct{} // closed when run has ended
 	active    atomic.Bool
 	refused   atomic.Pointer[error] // why the partition cannot be read
 
@@ -48,6 +49,8 @@ type term struct {
 
 	// requests have been handed to the machine and are not answered.
 	requests map[gtc.RequestID]struct{}
+	// touched are the ids that may be unfinished, for the census.
+	touched map[string]struct{}
 }
 
 type heldEffect struct {
@@ -56,7 +59,7 @@ type heldEffect struct {
 }
 
 func newShard(s *Service, partition int32) *shard {
-	sh := &shard{s: s, partition: partition}
+	sh := &shard{s: s, partition: partition, done: make(chan struct{})}
 	sh.inbox.signal = make(chan struct{}, 1)
 	sh.ctx, sh.cancel = context.WithCancel(s.ctx)
 	return sh
@@ -67,6 +70,7 @@ func (sh *shard) stop() { sh.cancel() }
 // run claims, loads and serves until the shard is stopped. Every failure comes
 // back here.
 func (sh *shard) run() {
+	defer close(sh.done)
 	log := sh.s.o.Logger.With().Int32("partition", sh.partition).Logger()
 	for sh.ctx.Err() == nil {
 		err := sh.life()
@@ -78,8 +82,28 @@ func (sh *shard) run() {
 			sh.refused.Store(&err)
 			log.Error().Err(err).Msg("the partition is given up for now; it will be claimed and read again")
 		}
-		sh.pause(sh.s.o.ReloadBackoff)
+		if errors.Is(err, txnlog.ErrFenced) {
+			sh.s.metrics.fenced.Inc()
+		}
+		for sh.pause(sh.s.o.ReloadBackoff); !sh.confirmed(); sh.pause(sh.s.o.ReloadBackoff) {
+		}
 	}
+}
+
+// confirmed asks whether the partition is still this node's to claim. A node
+// that slept through its own funeral is refused by the log first; were it to
+// claim the partition again at once, it would take it from the rightful owner,
+// who would claim it back, and so on until the group had told the sleeper.
+func (sh *shard) confirmed() bool {
+	m := sh.s.o.Membership
+	if m == nil || sh.ctx.Err() != nil {
+		return true
+	}
+	err := m.Confirm(sh.ctx)
+	if err != nil && sh.ctx.Err() == nil {
+		sh.s.o.Logger.Warn().Int32("partition", sh.partition).Err(err).Msg("the partition is not claimed while it may be another node's")
+	}
+	return err == nil
 }
 
 func (sh *shard) pause(d time.Duration) {
@@ -94,13 +118,17 @@ func (sh *shard) pause(d time.Duration) {
 
 // life is one term, from the claim to the first failure.
 func (sh *shard) life() error {
-	t := &term{machine: gtc.NewMachine(sh.s.o.Config), last: map[string]uint64{}, requests: map[gtc.RequestID]struct{}{}}
+	t := &term{
+		machine: gtc.NewMachine(sh.s.o.Config), last: map[string]uint64{},
+		requests: map[gtc.RequestID]struct{}{}, touched: map[string]struct{}{},
+	}
 	t.ctx, t.cancel = context.WithCancel(sh.ctx)
 	defer t.cancel()
-	began := sh.s.o.Clock.Now().Mono
+	elapsed := stopwatch()
 	records := 0
 	writer, err := sh.s.o.Log.Claim(t.ctx, sh.partition, func(e txnlog.Entry) error {
 		records++
+		t.touch(e.GlobalTransactionalID)
 		t.machine.Apply(gtc.Persist{Record: e.Record})
 		return nil
 	})
@@ -111,17 +139,22 @@ func (sh *shard) life() error {
 	defer sh.closeWriter(writer)
 	sh.term = t
 	defer func() { sh.term = nil }()
-	now := sh.s.o.Clock.Now()
+	took := elapsed()
+	sh.s.metrics.loaded(sh.partition, took)
 	sh.s.o.Logger.Info().Int32("partition", sh.partition).Int("records", records).Int("ids", t.machine.Len()).
-		Int64("ms", now.Mono-began).Msg("partition loaded")
-	sh.carryOut(t.machine.Recover(now))
+		Int64("ms", took.Milliseconds()).Msg("partition loaded")
+	sh.carryOut(t.machine.Recover(sh.s.o.Clock.Now()))
 	sh.refused.Store(nil)
 	sh.active.Store(true)
 	return sh.serve()
 }
 
+// closeTimeout is how long a partition that is given up waits for its appends
+// in flight.
+const closeTimeout = 5 * time.Second
+
 func (sh *shard) closeWriter(w txnlog.Writer) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(sh.ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(sh.ctx), closeTimeout)
 	defer cancel()
 	if err := w.Close(ctx); err != nil && !errors.Is(err, txnlog.ErrFenced) && !errors.Is(err, txnlog.ErrClosed) {
 		sh.s.o.Logger.Warn().Int32("partition", sh.partition).Err(err).Msg("closing the log")
@@ -171,9 +204,13 @@ func (sh *shard) step(ev gtc.Event) {
 func (sh *shard) carryOut(out gtc.Output) {
 	t := sh.term
 	var forced []txnlog.Record
+	var reports []func()
 	for _, c := range out.Changes {
-		t.machine.Apply(c)
 		p, ok := c.(gtc.Persist)
+		if ok {
+			reports = append(reports, sh.observe(p.Record)...)
+		}
+		t.machine.Apply(c)
 		switch {
 		case !ok:
 		case p.Lazy && len(forced) == 0:
@@ -191,9 +228,13 @@ func (sh *shard) carryOut(out gtc.Output) {
 		t.lazy = nil
 	}
 	sh.linger()
+	for _, r := range reports {
+		sh.whenDurable(r)
+	}
 	for _, e := range out.Effects {
-		do := sh.effect(e)
-		if after := t.last[effectID(e)]; after > t.durable {
+		id, do := effectID(e), sh.effect(e)
+		t.touch(id)
+		if after := t.last[id]; after > t.durable {
 			t.held = append(t.held, heldEffect{after: after, do: do})
 		} else {
 			do()

@@ -1,0 +1,169 @@
+package service
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
+
+// censusTimeout bounds what one scrape waits for busy shards.
+const censusTimeout = 5 * time.Second
+
+// The values of the label phase.
+const (
+	phaseUndecided = "undecided"
+	phasePending   = "pending"
+	phaseInDoubt   = "in_doubt"
+)
+
+// census is what the machines know of unfinished transactions.
+type census struct {
+	open   map[string]int
+	oldest map[string]int64 // milliseconds
+	torn   int
+}
+
+func newCensus() census { return census{open: map[string]int{}, oldest: map[string]int64{}} }
+
+func (c *census) count(phase string, age int64) {
+	c.open[phase]++
+	c.oldest[phase] = max(c.oldest[phase], age)
+}
+
+func (c *census) merge(o census) {
+	for phase, n := range o.open {
+		c.open[phase] += n
+		c.oldest[phase] = max(c.oldest[phase], o.oldest[phase])
+	}
+	c.torn += o.torn
+}
+
+// census looks at the ids that may be unfinished: those that something has
+// happened to since they were last seen at rest. To describe every id would
+// stop the shard for each scrape, once there are a hundred thousand.
+func (t *term) census(now gtc.Time) census {
+	c := newCensus()
+	for id := range t.touched {
+		d, known := t.machine.Describe(now, id)
+		if !known || atRest(d) {
+			delete(t.touched, id)
+			continue
+		}
+		if d.State == gtc.NameOngoing {
+			c.count(phaseUndecided, d.AgeMillis)
+		}
+		if pending(d.Value) {
+			age := d.AgeMillis
+			if deciding(d.Value) && d.Value.DecidedMillis >= 0 {
+				// A failover begins the count of the machine anew. That of
+				// the wall clock may be wrong, but errs to the alarm.
+				age = max(age, now.Wall-d.Value.DecidedMillis)
+			}
+			if age >= int64(d.Value.TimeoutMillis) {
+				c.count(phaseInDoubt, age)
+			} else {
+				c.count(phasePending, age)
+			}
+		}
+		if d.Heuristic {
+			c.torn++
+		}
+	}
+	return c
+}
+
+func deciding(v *txnlog.GlobalTransaction) bool {
+	return v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort
+}
+
+func pending(v *txnlog.GlobalTransaction) bool { return deciding(v) || len(v.Leftovers) > 0 }
+
+func atRest(d gtc.Description) bool {
+	return d.State != gtc.NameOngoing && d.AgeMillis < 0 && !d.Heuristic && !pending(d.Value)
+}
+
+// touch remembers that an id may be unfinished.
+func (t *term) touch(id string) {
+	if id != "" {
+		t.touched[id] = struct{}{}
+	}
+}
+
+// census adds up what all active shards know. Those that do not answer in time
+// are left out: a scrape that shows nothing would hide the others too.
+func (s *Service) census() census {
+	shards := s.owned()
+	answers := make(chan census, len(shards))
+	asked := 0
+	for _, sh := range shards {
+		if !sh.active.Load() {
+			continue
+		}
+		asked++
+		sh.inbox.put(task{
+			run:  func(t *term) { answers <- t.census(s.o.Clock.Now()) },
+			gone: func() { answers <- newCensus() },
+		})
+	}
+	late := make(chan struct{})
+	defer s.o.Clock.After(censusTimeout, func() { close(late) })()
+	total := newCensus()
+	for range asked {
+		select {
+		case c := <-answers:
+			total.merge(c)
+		case <-late:
+			s.o.Logger.Warn().Msg("metrics: a partition is too busy to be counted")
+			return total
+		case <-s.ctx.Done():
+			return total
+		}
+	}
+	return total
+}
+
+// Metrics are those of KIP.md, "Metrics", for a registry.
+func (s *Service) Metrics() prometheus.Collector { return collector{s} }
+
+type collector struct{ s *Service }
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	m := c.s.metrics
+	for _, of := range m.counted() {
+		of.Describe(ch)
+	}
+	for _, d := range []*prometheus.Desc{m.open, m.oldest, m.torn, m.reachable} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	m := c.s.metrics
+	for _, of := range m.counted() {
+		of.Collect(ch)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counted := c.s.census()
+	for _, phase := range []string{phaseUndecided, phasePending, phaseInDoubt} {
+		gauge(m.open, float64(counted.open[phase]), phase)
+		gauge(m.oldest, float64(counted.oldest[phase])/1000, phase)
+	}
+	gauge(m.torn, float64(counted.torn))
+	if c.s.o.Reachable == nil {
+		return
+	}
+	for cluster, up := range c.s.o.Reachable() {
+		v := 0.0
+		if up {
+			v = 1
+		}
+		gauge(m.reachable, v, cluster)
+	}
+}
