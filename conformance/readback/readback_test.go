@@ -138,10 +138,10 @@ func TestSaysThatATransactionIsOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	if err := cl.BeginTransaction(); err != nil {
+	if err = cl.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
-	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "open", Value: []byte("x")}).FirstErr(); err != nil {
+	if err = cl.ProduceSync(t.Context(), &kgo.Record{Topic: "open", Value: []byte("x")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	r := NewReader(addr)

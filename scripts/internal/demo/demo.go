@@ -52,12 +52,12 @@ func (d *demo) round(ctx context.Context, r round) error {
 	if err != nil {
 		return err
 	}
-	if err := d.start(ctx, coordinator, "--crash-at", crashPoint); err != nil {
+	if err = d.start(ctx, coordinator, "--crash-at", crashPoint); err != nil {
 		return err
 	}
 	addrs := map[string]string{"us": us, "eu": eu}
 	for name, addr := range addrs {
-		if err := createTopics(ctx, addr, topics[name]); err != nil {
+		if err = createTopics(ctx, addr, topics[name]); err != nil {
 			return fmt.Errorf("create topics on %s: %w", name, err)
 		}
 	}
