@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -248,4 +249,31 @@ func openTransactions(t *testing.T, c participantCluster, id string) []string {
 		}
 	}
 	return open
+}
+
+// rawRequest sends a header of the key and version with an empty body and
+// returns what comes back until the connection ends.
+func rawRequest(t *testing.T, addr string, key, version int16) []byte {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	frame := kbin.AppendInt16(nil, key)
+	frame = kbin.AppendInt16(frame, version)
+	frame = kbin.AppendInt32(frame, 1) // correlation id
+	frame = kbin.AppendNullableString(frame, nil)
+	frame = append(frame, 0) // no tags
+	if _, err := conn.Write(append(kbin.AppendInt32(nil, int32(len(frame))), frame...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatalf("the connection does not end: %v", err)
+	}
+	return answer
 }
