@@ -85,7 +85,15 @@ func (b *builder) coordinator(c *Config) {
 		b.refuse(minISR, "%d in-sync replicas cannot be had of %d (%s): no decision could ever be written", g.LogMinISR, g.LogReplicationFactor, replication)
 	}
 	b.clusters(c)
+	if listener := b.value("metrics.listener"); listener != "" {
+		hp, err := parseHostPort(listener)
+		if err != nil {
+			b.refuse("metrics.listener", "%q is not host:port with a port from 0 to 65535", listener)
+		}
+		c.Metrics = &hp
+	}
 	if !b.roles.Broker {
+		g.SessionTimeout = b.millis("global.transaction.coordinator.session.timeout.ms")
 		home := b.cluster("", "gtc.home.")
 		c.Home = &home
 		if len(c.Clusters) == 0 {

@@ -87,6 +87,10 @@ type GlobalTransactions struct {
 	LogPartitions             int32
 	LogReplicationFactor      int16
 	LogMinISR                 int16
+	// SessionTimeout is how long a node may be silent before others take over;
+	// 0 on a node that has the log on its embedded broker and shares it with
+	// nobody.
+	SessionTimeout time.Duration
 }
 
 // Config is a complete and consistent configuration.
@@ -98,6 +102,7 @@ type Config struct {
 	Advertised HostPort // Host is empty when advertised.listeners is not set
 	LogDir     string   // empty: everything is kept in memory and lost at the end
 	LogLevel   string
+	Metrics    *HostPort // nil: the coordinator's metrics are not offered
 
 	NumPartitions    int32
 	AutoCreateTopics bool

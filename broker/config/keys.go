@@ -94,6 +94,8 @@ var brokerKeys = []Key{
 var gtcKeys = []Key{
 	{Name: "gtc.clusters", Type: List, Role: GTCRole, Doc: "Aliases of the participating clusters; each has its own gtc.cluster.<alias>.* keys. On a node that is a broker too, the embedded cluster takes part without being named."},
 	{Name: "gtc.cluster." + Alias + ".cluster.id", Type: String, Role: GTCRole, Doc: "The cluster id that this cluster must have; by default any."},
+	{Name: "global.transaction.coordinator.session.timeout.ms", Type: Int, Default: "10000", Min: 100, Max: maxInt, Role: GTCOnly, Doc: "How long a node may be silent before the other nodes take its partitions over. It must be within group.min.session.timeout.ms (6000 by default) and group.max.session.timeout.ms of the home cluster."},
+	{Name: "metrics.listener", Type: String, Role: GTCRole, Doc: "host:port at which Prometheus finds the coordinator's metrics, under /metrics, without authentication; port 0 means one that the system chooses. By default they are not offered."},
 	{Name: "global.transaction.max.timeout.ms", Type: Int, Default: "900000", Min: 1, Max: maxInt, Role: GTCRole, Doc: "The longest timeout of a global transaction that a client may ask for."},
 	{Name: "global.transactional.id.expiration.ms", Type: Long, Default: "604800000", Min: 1, Max: maxLong / 1_000_000, Role: GTCRole, Doc: "A global transactional id on which nothing has happened for this long is forgotten."},
 	{Name: "global.transaction.scan.interval.ms", Type: Int, Default: "10000", Min: 10, Max: maxInt, Role: GTCRole, Doc: "How often the participants are searched for transactions past their timeout."},

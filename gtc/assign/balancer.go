@@ -82,7 +82,11 @@ func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.G
 	if err != nil {
 		return nil, nil, err
 	}
-	return &memberBalancer{inner, nodes}, topics, nil
+	fallible, ok := inner.(kgo.GroupMemberBalancerOrError)
+	if !ok {
+		return nil, nil, fmt.Errorf("assign: kgo's sticky balancer is a %T, which cannot be called", inner)
+	}
+	return &memberBalancer{fallible, nodes}, topics, nil
 }
 
 // warnOfTwins: a client that knows nodes by their id would send everything to
@@ -98,13 +102,26 @@ func (b *balancer) warnOfTwins(nodes map[string]service.Node, n service.Node) {
 }
 
 type memberBalancer struct {
-	kgo.GroupMemberBalancer
+	inner kgo.GroupMemberBalancerOrError
 	nodes map[string]service.Node
 }
 
-// Balance implements kgo.GroupMemberBalancer.
+// BalanceOrError implements kgo.GroupMemberBalancerOrError.
+func (m *memberBalancer) BalanceOrError(topics map[string]int32) (kgo.IntoSyncAssignment, error) {
+	into, err := m.inner.BalanceOrError(topics)
+	if err != nil {
+		return nil, err
+	}
+	return plan{into.IntoSyncAssignment(), m.nodes}, nil
+}
+
+// Balance is what kgo calls of a balancer that cannot fail; this one can.
 func (m *memberBalancer) Balance(topics map[string]int32) kgo.IntoSyncAssignment {
-	return plan{m.GroupMemberBalancer.Balance(topics).IntoSyncAssignment(), m.nodes}
+	into, err := m.BalanceOrError(topics)
+	if err != nil {
+		return nil // which kgo reports
+	}
+	return into
 }
 
 type plan struct {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -37,7 +38,7 @@ func newMetrics() *metrics {
 		ends:          counters("gtc_end_txn_attempts_total", "EndTxn sent to participants, by what the answer proved.", "cluster", "result"),
 		scanFailures:  counters("gtc_scan_failures_total", "Recovery scans that did not see all of a cluster.", "cluster"),
 		leftovers:     counters("gtc_leftover_aborts_total", "Open transactions of no live session whose abort was recorded.", "cluster"),
-		fenced:        prometheus.NewCounter(prometheus.CounterOpts{Name: "gtc_log_fenced_total", Help: "Partitions lost to a newer claim, as the log said."}),
+		fenced:        prometheus.NewCounter(prometheus.CounterOpts{Name: "gtc_log_fenced_total", Help: "Appends that the log refused because of a newer claim."}),
 		endSeconds:    prometheus.NewHistogramVec(histogram("gtc_end_txn_duration_seconds", "One EndTxn with the look-ups that its answer needed.", 0.001, 15), []string{"cluster"}),
 		scanSeconds:   prometheus.NewHistogramVec(histogram("gtc_scan_duration_seconds", "One recovery scan of a cluster.", 0.002, 15), []string{"cluster"}),
 		appendSeconds: prometheus.NewHistogram(histogram("gtc_log_append_duration_seconds", "From an append to its being durable.", 0.00025, 16)),
@@ -68,6 +69,16 @@ func (m *metrics) loaded(partition int32, took time.Duration) {
 
 func (m *metrics) forgetPartition(partition int32) {
 	m.loadSeconds.DeleteLabelValues(strconv.Itoa(int(partition)))
+}
+
+func (m *metrics) appended(records int, took time.Duration, err error) {
+	switch {
+	case err == nil:
+		m.appendRecords.Observe(float64(records))
+		m.appendSeconds.Observe(took.Seconds())
+	case errors.Is(err, txnlog.ErrFenced):
+		m.fenced.Inc()
+	}
 }
 
 func (m *metrics) voted(refs []gtc.ParticipantRef, votes []gtc.Vote) {

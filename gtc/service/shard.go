@@ -82,9 +82,6 @@ func (sh *shard) run() {
 			sh.refused.Store(&err)
 			log.Error().Err(err).Msg("the partition is given up for now; it will be claimed and read again")
 		}
-		if errors.Is(err, txnlog.ErrFenced) {
-			sh.s.metrics.fenced.Inc()
-		}
 		for sh.pause(sh.s.o.ReloadBackoff); !sh.confirmed(); sh.pause(sh.s.o.ReloadBackoff) {
 		}
 	}
@@ -248,7 +245,9 @@ func (sh *shard) append(records []txnlog.Record, ticket uint64) {
 	t := sh.term
 	point := appendPoint(records)
 	sh.s.o.Fault(point + "/before")
+	elapsed := stopwatch()
 	t.writer.Append(records, func(err error) {
+		sh.s.metrics.appended(len(records), elapsed(), err)
 		if err == nil {
 			sh.s.o.Fault(point + "/after")
 		}

@@ -9,9 +9,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -31,11 +28,17 @@ import (
 const openLogTimeout = time.Minute
 
 // startCoordinator starts the role gtc: its log (on the embedded broker, or on
-// the home cluster), its participants and the service over them. It returns the
-// way to stop it.
-func startCoordinator(ctx context.Context, opts broker.Options, crashAt string) (broker.Coordinator, func() error, error) {
+// the home cluster, whose partitions it shares with other nodes), its
+// participants and the service over them. It returns the way to stop it.
+func startCoordinator(ctx context.Context, opts broker.Options, f flags) (_ broker.Coordinator, stop func() error, err error) {
 	cfg, clock := opts.Config, service.SystemClock()
-	fault, err := crasher(crashAt)
+	var parts closers
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, parts.close())
+		}
+	}()
+	fault, err := faults(f)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -43,31 +46,52 @@ func startCoordinator(ctx context.Context, opts broker.Options, crashAt string) 
 	if err != nil {
 		return nil, nil, err
 	}
+	parts.add(func() error { log.Close(); return nil })
 	participants, err := openParticipants(cfg, clock, opts.Log)
 	if err != nil {
-		log.Close()
 		return nil, nil, err
 	}
-	s, err := service.New(service.Options{
+	parts.add(func() error { participants.Close(); return nil })
+	o := service.Options{
 		Log: log, Participants: participants, Config: coreConfig(cfg), Clock: clock, Logger: opts.Log,
-		NodeID: opts.Node.ID, Host: opts.Node.Host, Port: opts.Node.Port,
+		NodeID: opts.Node.ID, Host: opts.Node.Host, Port: opts.Node.Port, Reachable: reachable(participants),
 		ScanInterval: cfg.GlobalTransactions.ScanInterval, Fault: fault,
-	})
+	}
+	group, err := newGroup(opts)
 	if err != nil {
-		participants.Close()
-		log.Close()
 		return nil, nil, err
 	}
-	s.OwnAll()
-	stop := func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-		defer cancel()
-		err := s.Close(ctx)
-		participants.Close()
-		log.Close()
-		return err
+	if group != nil {
+		o.Membership = group
 	}
-	return s, stop, nil
+	s, err := service.New(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	parts.add(func() error { return drained(ctx, s.Close) })
+	if cfg.Metrics != nil {
+		closeMetrics, metricsErr := serveMetrics(ctx, *cfg.Metrics, s.Metrics(), opts.Log)
+		if metricsErr != nil {
+			return nil, nil, metricsErr
+		}
+		parts.add(closeMetrics)
+	}
+	if group == nil {
+		s.OwnAll()
+		return s, parts.close, nil
+	}
+	if err = group.Join(s); err != nil {
+		return nil, nil, err
+	}
+	parts.add(func() error { return drained(ctx, group.Close) })
+	return member{s, group}, parts.close, nil
+}
+
+// drained gives a part that ends the time to do so, also when ctx has ended.
+func drained(ctx context.Context, end func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	return end(ctx)
 }
 
 func coreConfig(cfg *config.Config) gtc.Config {
@@ -179,45 +203,4 @@ func tlsConfig(s config.Security) (*tls.Config, error) {
 		t.Certificates = []tls.Certificate{cert}
 	}
 	return t, nil
-}
-
-// crasher reads point[:n] and returns a function that ends this process with
-// SIGKILL when the point is reached for the n-th time. The crash suite and the
-// demo use it; without it a kill would hit the moment between two messages only
-// by luck.
-func crasher(at string) (func(point string), error) {
-	if at == "" {
-		return nil, nil //nolint:nilnil // no point, no crash
-	}
-	point, count, _ := strings.Cut(at, ":")
-	n := 1
-	if count != "" {
-		var err error
-		if n, err = strconv.Atoi(count); err != nil || n < 1 {
-			return nil, fmt.Errorf("--crash-at %s: %q is not a count", at, count)
-		}
-	}
-	points := service.FaultPoints()
-	known := false
-	for _, p := range points {
-		known = known || p == point
-	}
-	if !known {
-		return nil, fmt.Errorf("--crash-at: unknown point %q; there are %s", point, strings.Join(points, ", "))
-	}
-	var mu sync.Mutex
-	return func(p string) {
-		if p != point {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if n--; n > 0 {
-			return
-		}
-		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
-			panic(errors.Join(errors.New("--crash-at"), err))
-		}
-		select {} // nothing more leaves this process
-	}, nil
 }

@@ -43,6 +43,7 @@ type flags struct {
 	helpConfig  bool
 	printConfig bool
 	crashAt     string
+	stopAt      string
 }
 
 func command(log zerolog.Logger) *cobra.Command {
@@ -77,6 +78,7 @@ func command(log zerolog.Logger) *cobra.Command {
 	cmd.Flags().BoolVar(&f.helpConfig, "help-config", false, "describe every configuration key and end")
 	cmd.Flags().BoolVar(&f.printConfig, "print-config", false, "print the effective configuration, secrets hidden, and end")
 	cmd.Flags().StringVar(&f.crashAt, "crash-at", "", "for tests: end by SIGKILL at this point of the coordinator, point[:n] for the n-th time")
+	cmd.Flags().StringVar(&f.stopAt, "stop-at", "", "for tests: stop by SIGSTOP at this point, until SIGCONT")
 	return cmd
 }
 

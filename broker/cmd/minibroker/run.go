@@ -51,7 +51,7 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 		}
 	}
 	if cfg.Roles.GTC {
-		coordinator, stop, startErr := startCoordinator(ctx, opts, f.crashAt)
+		coordinator, stop, startErr := startCoordinator(ctx, opts, f)
 		if startErr != nil {
 			return startErr
 		}
