@@ -1,0 +1,39 @@
+//go:build kafka
+
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance/cluster"
+)
+
+// onKafka are the kills that differ most in what the participants have seen of
+// the transaction: nothing, a look, an end of one of the two, an end of both.
+var onKafka = []string{
+	"commit/vote-after-1", "commit/append-prepare-commit-before-1", "commit/append-prepare-commit-after-1",
+	"commit/end-txn-before-2", "commit/end-txn-after-1", "commit/reply-before-2",
+	"vote refused/append-prepare-abort-after-1", "vote refused/end-txn-after-1",
+	"abort asked/end-txn-before-2",
+	"one phase/end-txn-after-1", "one phase/append-complete-before-1",
+	"timeout/append-prepare-abort-before-1", "timeout/end-txn-before-2",
+}
+
+func TestAKillLeavesOneOutcomeOnKafka(t *testing.T) {
+	clusters := map[string]participantCluster{
+		"us": kafkaCluster(t, "v44", cluster.V44), "eu": kafkaCluster(t, "v44b", cluster.V44),
+	}
+	left := slices.Clone(onKafka)
+	for _, c := range crashes() {
+		i := slices.Index(left, c.String())
+		if i < 0 {
+			continue
+		}
+		left = slices.Delete(left, i, i+1)
+		t.Run(c.String(), func(t *testing.T) { runCrash(t, clusters, c) })
+	}
+	if len(left) > 0 {
+		t.Errorf("not in the table: %v", left)
+	}
+}
