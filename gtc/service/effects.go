@@ -12,16 +12,18 @@ import (
 // "/after": every kind of append and every outgoing request. "/after" of an
 // append is when it is durable and nothing that waits for it has left.
 var faultPoints = []string{
-	pointSession, pointPrepareCommit, pointPrepareAbort, pointComplete,
+	pointSession, pointPrepareCommit, pointPrepareAbort, pointComplete, pointLazy,
 	"check", "vote", "end-txn", "reply", "scan",
 }
 
-// The appends, named for the weightiest record in them.
+// The appends: those of one forced step named for what it records, and those
+// that take lazy records along by themselves.
 const (
 	pointSession       = "append-session"
 	pointPrepareCommit = "append-prepare-commit"
 	pointPrepareAbort  = "append-prepare-abort"
 	pointComplete      = "append-complete"
+	pointLazy          = "append-lazy"
 )
 
 // FaultPoints lists the names of the points.
@@ -33,9 +35,9 @@ func FaultPoints() []string {
 	return all
 }
 
-func appendPoint(records []txnlog.Record) string {
+func appendPoint(forced []txnlog.Record) string {
 	point := pointComplete
-	for _, r := range records {
+	for _, r := range forced {
 		switch {
 		case r.Value == nil:
 		case r.Value.State == txnlog.StatePrepareCommit:

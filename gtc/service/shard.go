@@ -221,7 +221,7 @@ func (sh *shard) carryOut(out gtc.Output) {
 	}
 	if forced != nil {
 		t.forced++
-		sh.append(append(t.lazy, forced...), t.forced)
+		sh.append(append(t.lazy, forced...), t.forced, appendPoint(forced))
 		t.lazy = nil
 	}
 	sh.linger()
@@ -241,9 +241,8 @@ func (sh *shard) carryOut(out gtc.Output) {
 
 // append writes one batch; ticket 0 is a batch of lazy records that nothing
 // waits for.
-func (sh *shard) append(records []txnlog.Record, ticket uint64) {
+func (sh *shard) append(records []txnlog.Record, ticket uint64, point string) {
 	t := sh.term
-	point := appendPoint(records)
 	sh.s.o.Fault(point + "/before")
 	elapsed := stopwatch()
 	t.writer.Append(records, func(err error) {
@@ -303,7 +302,7 @@ func (sh *shard) linger() {
 			if len(t.lazy) > 0 {
 				records := t.lazy
 				t.lazy = nil
-				sh.append(records, 0)
+				sh.append(records, 0, pointLazy)
 			}
 		}})
 	})
