@@ -55,7 +55,13 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 		kfake.ListenFn(func(string, string) (net.Listener, error) { return ln, nil }),
 		kfake.DefaultNumPartitions(int(cfg.NumPartitions)),
 		kfake.GroupMaxSessionTimeout(kafkaMaxSessionTimeout),
-		kfake.BrokerConfigs(map[string]string{maxTimeoutName: kfakeMaxTimeout(cfg)}),
+		kfake.BrokerConfigs(map[string]string{
+			maxTimeoutName: kfakeMaxTimeout(cfg),
+			// kfake compacts by deleting every segment and writing new
+			// ones: a crash in between loses the partition, and with it
+			// what the coordinator decided. So it does not compact.
+			"log.cleaner.backoff.ms": "2147483647",
+		}),
 		kfake.WithLogger(kfakeLogger{log.With().Str("component", "kfake").Logger()}),
 	}
 	if cfg.LogDir != "" {

@@ -25,6 +25,7 @@ type demo struct {
 	processes  []*process
 	kafka      []*cluster.Cluster
 	began      time.Time
+	rounds     int
 }
 
 type round struct {

@@ -180,7 +180,10 @@ func (d *demo) startKafka(profile cluster.Profile) func(context.Context) (*proce
 			addrs = append(addrs, c.Bootstrap)
 			d.say("cluster %s: Apache Kafka %s on %s, cluster id %s", name[len("demo-"):], c.Version, c.Bootstrap, c.ID)
 		}
-		p, err := d.configure(ctx, "coordinator", "broker,gtc", "gtc.clusters=us,eu",
+		// A data directory for each round: the first one's log says nothing
+		// of the second one's clusters.
+		d.rounds++
+		p, err := d.configure(ctx, fmt.Sprintf("coordinator-%d", d.rounds), "broker,gtc", "gtc.clusters=us,eu",
 			"gtc.cluster.us.bootstrap.servers="+addrs[0], "gtc.cluster.eu.bootstrap.servers="+addrs[1])
 		if err != nil {
 			return nil, "", "", err
