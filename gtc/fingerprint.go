@@ -117,7 +117,6 @@ func (v *volatile) appendFingerprint(b []byte, cfg Config, value *txnlog.GlobalT
 	for _, o := range v.open {
 		b = appendRef(b, o.ref())
 		b = appendInt(b, o.txn.StartMillis)
-		b = appendInt(b, o.txn.StartMillis)
 		b = append(b, byte(o.txn.EndTxnVersion))
 		age := now - o.firstSeen
 		if value != nil { // older than the timeout is the same as old enough

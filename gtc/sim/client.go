@@ -390,8 +390,12 @@ func (w *world) write(i, k int8) {
 		x.open |= 1 << k
 		x.doomed = x.doomed && x.aborted&(1<<k) == 0 // it goes on, and no vote can tell
 		c.todo &^= 1 << k
-		if c.todo == 0 {
+		switch {
+		case c.todo != 0:
+		case w.fine:
 			c.phase = written
+		default:
+			c.phase = wantsEnd // or abort, see clientMoves
 		}
 	case concurrent, unreachable: // again
 	case invalidTxnState, producerFenced, invalidMapping:

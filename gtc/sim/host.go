@@ -208,6 +208,9 @@ func (w *world) effect(h int8, e gtc.Effect) {
 		w.reply(c, responseOf(resp))
 	case gtc.CheckParticipants:
 		t.checks = append(t.checks, e)
+		if !w.fine {
+			w.check(h)
+		}
 	case gtc.TakeVotes:
 		if len(e.Participants) > maxClusters {
 			panic(fmt.Sprintf("a world has at most %d participants", maxClusters))

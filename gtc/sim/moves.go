@@ -103,7 +103,7 @@ func (w *world) clientMoves(b []move, i int8) []move {
 				}
 			}
 		}
-		if c.phase == wantsEnd && w.mutant == withoutR4 && !c.known && w.txns[c.txn].asked {
+		if c.phase == wantsEnd && !c.known && (!w.txns[c.txn].asked && !w.healing || w.mutant == withoutR4) {
 			b = append(b, move{mvAbort, i, 0})
 		}
 	case initialises:
@@ -180,7 +180,7 @@ func (w *world) hostMoves(b []move, h int8) []move {
 	if w.fine && len(t.inflight) > 0 && t.inflight[0].landed {
 		b = append(b, move{mvAck, h, 0})
 	}
-	if len(t.lazy) > 0 {
+	if len(t.lazy) > 0 && (w.fine || w.healing || t.claim == w.log.owner && w.budget.claims > 0) {
 		b = append(b, move{mvLinger, h, 0})
 	}
 	if len(t.checks) > 0 {
