@@ -32,7 +32,7 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	if err := meta.ReadFrom(inner); err != nil {
 		panic(fmt.Sprintf("assign: kgo's own metadata does not parse: %v", err)) // not from outside
 	}
-	meta.UserData = appendMember(nil, b.node)
+	meta.UserData = encodeMember(b.node)
 	return meta.AppendTo(nil)
 }
 
@@ -146,7 +146,7 @@ func (p plan) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignment {
 		all.add(p.nodes[of.MemberID], partitions)
 	}
 	for i := range parsed {
-		parsed[i].UserData = all.append(nil)
+		parsed[i].UserData = all.encode()
 		p.of[i].MemberAssignment = parsed[i].AppendTo(nil)
 	}
 	return p.of

@@ -28,7 +28,7 @@ func TestAnAssignmentSurvivesItsEncoding(t *testing.T) {
 	a.add(two, []int32{3, 0})
 	a.add(one, []int32{1, 2})
 	a.add(idle, nil)
-	got, err := readAssignment(a.append(nil))
+	got, err := readAssignment(a.encode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestANodeThatRestartedElsewhereIsOneNodeWithTwoAddresses(t *testing.T) {
 	before, after := service.Node{ID: 1, Host: "a", Port: 9}, service.Node{ID: 1, Host: "b", Port: 9}
 	a.add(before, []int32{0})
 	a.add(after, []int32{1})
-	got, err := readAssignment(a.append(nil))
+	got, err := readAssignment(a.encode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +119,8 @@ func FuzzUserData(f *testing.F) {
 	n := service.Node{ID: 1, Host: "a", Port: 9}
 	var a assignment
 	a.add(n, []int32{1, 2})
-	f.Add(appendMember(nil, n))
-	f.Add(a.append(nil))
+	f.Add(encodeMember(n))
+	f.Add(a.encode())
 	f.Add([]byte{0, 0, 0x7f, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if n, err := readMember(b); err == nil && n != must(t, n) {
@@ -130,7 +130,7 @@ func FuzzUserData(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := readAssignment(a.append(nil))
+		again, err := readAssignment(a.encode())
 		if err != nil || !maps.Equal(a.owners, again.owners) {
 			t.Errorf("%+v becomes %+v, %v", a, again, err)
 		}
@@ -139,7 +139,7 @@ func FuzzUserData(f *testing.F) {
 
 func must(t *testing.T, n service.Node) service.Node {
 	t.Helper()
-	again, err := readMember(appendMember(nil, n))
+	again, err := readMember(encodeMember(n))
 	if err != nil {
 		t.Error(err)
 	}

@@ -49,8 +49,8 @@ func readNode(r *kbin.Reader) service.Node {
 	return service.Node{ID: r.Int32(), Host: r.String(), Port: r.Int32()}
 }
 
-func appendMember(b []byte, n service.Node) []byte {
-	return appendNode(kbin.AppendInt16(b, userDataVersion), n)
+func encodeMember(n service.Node) []byte {
+	return appendNode(kbin.AppendInt16(nil, userDataVersion), n)
 }
 
 func readMember(b []byte) (service.Node, error) {
@@ -63,8 +63,8 @@ func readMember(b []byte) (service.Node, error) {
 	return n, nil
 }
 
-// append writes the nodes and what each has.
-func (a *assignment) append(b []byte) []byte {
+// encode writes the nodes and what each has.
+func (a *assignment) encode() []byte {
 	of := make(map[service.Node][]int32, len(a.nodes))
 	for _, n := range a.nodes {
 		of[n] = nil
@@ -72,7 +72,7 @@ func (a *assignment) append(b []byte) []byte {
 	for p, n := range a.owners {
 		of[n] = append(of[n], p)
 	}
-	b = kbin.AppendInt16(b, userDataVersion)
+	b := kbin.AppendInt16(nil, userDataVersion)
 	b = kbin.AppendArrayLen(b, len(of))
 	for _, n := range slices.SortedFunc(maps.Keys(of), compareNodes) {
 		slices.Sort(of[n])

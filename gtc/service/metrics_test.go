@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/rs/zerolog"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
@@ -186,14 +185,8 @@ func gather(t *testing.T, c prometheus.Collector) map[string]float64 {
 			if labels != nil {
 				name += "{" + strings.Join(labels, ",") + "}"
 			}
-			switch f.GetType() {
-			case dto.MetricType_HISTOGRAM:
-				samples[name] = float64(m.GetHistogram().GetSampleCount())
-			case dto.MetricType_COUNTER:
-				samples[name] = m.GetCounter().GetValue()
-			default:
-				samples[name] = m.GetGauge().GetValue()
-			}
+			// Of the three only one is there.
+			samples[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return samples

@@ -188,9 +188,8 @@ func (n *gtcNode) scrape(t *testing.T) map[string]float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
+	if err = errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %v", resp.Status, err)
 	}
 	samples := make(map[string]float64)
@@ -375,7 +374,7 @@ func TestEveryNodeShowsAllNodesToAnyClient(t *testing.T) {
 			t.Errorf("the node at %s shows %v", n.addr, ports)
 		}
 		for id := range ports {
-			if _, err := cl.Broker(int(id)).Request(t.Context(), wire.NewPtrListGlobalTransactionsRequest()); err != nil {
+			if _, err = cl.Broker(int(id)).Request(t.Context(), wire.NewPtrListGlobalTransactionsRequest()); err != nil {
 				t.Errorf("asking node %d: %v", id, err)
 			}
 		}

@@ -22,21 +22,21 @@ const drainTimeout = 10 * time.Second
 // run is the life of a node: it puts the parts together, serves until ctx
 // ends, and takes them apart in the opposite order.
 func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (err error) {
-	var closers closers
-	defer func() { err = errors.Join(err, closers.close()) }()
+	var parts closers
+	defer func() { err = errors.Join(err, parts.close()) }()
 
 	if cfg.LogDir != "" && cfg.Roles.Broker {
 		release, lockErr := broker.LockDir(cfg.LogDir)
 		if lockErr != nil {
 			return lockErr
 		}
-		closers.add(release)
+		parts.add(release)
 	}
 	ln, node, err := listen(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	closers.add(func() error { return ignoreClosed(ln.Close()) })
+	parts.add(func() error { return ignoreClosed(ln.Close()) })
 
 	failed := make(chan error, 1)
 	opts := broker.Options{Config: cfg, Node: node, Now: time.Now, Log: log, Fatal: func(err error) {
@@ -46,7 +46,7 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 		}
 	}}
 	if cfg.Roles.Broker {
-		if err = openEmbedded(&opts, &closers); err != nil {
+		if err = openEmbedded(&opts, &parts); err != nil {
 			return err
 		}
 	}
@@ -55,14 +55,14 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 		if startErr != nil {
 			return startErr
 		}
-		closers.add(stop)
+		parts.add(stop)
 		opts.Coordinator = coordinator
 	}
 	front, err := broker.NewFront(ctx, opts)
 	if err != nil {
 		return err
 	}
-	closers.add(func() error { return shutdown(front, log) })
+	parts.add(func() error { return shutdown(front, log) })
 
 	served := make(chan error, 1)
 	go func() { served <- front.Serve(ln) }()
@@ -121,7 +121,7 @@ func listen(ctx context.Context, cfg *config.Config) (net.Listener, broker.Node,
 }
 
 // openEmbedded starts the broker role on its data directory, mended first.
-func openEmbedded(opts *broker.Options, closers *closers) error {
+func openEmbedded(opts *broker.Options, parts *closers) error {
 	var journal *durable.Journal
 	prepare := func(dir string) error {
 		if _, err := durable.Repair(dir, time.Now(), opts.Log); err != nil {
@@ -129,7 +129,7 @@ func openEmbedded(opts *broker.Options, closers *closers) error {
 		}
 		var err error
 		if journal, err = durable.OpenJournal(dir, time.Now); err == nil {
-			closers.add(journal.Close)
+			parts.add(journal.Close)
 		}
 		return err
 	}
@@ -137,7 +137,7 @@ func openEmbedded(opts *broker.Options, closers *closers) error {
 	if err != nil {
 		return err
 	}
-	closers.add(func() error { embedded.Close(); return nil })
+	parts.add(func() error { embedded.Close(); return nil })
 	opts.Embedded = embedded
 	if journal != nil {
 		opts.Journal = journal
