@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -70,7 +71,7 @@ func (s *Service) do(ctx context.Context, id string, event func(gtc.RequestID) g
 	case <-sh.ctx.Done():
 		return gtc.Response{}, errNotCoordinator
 	case <-ctx.Done():
-		return gtc.Response{}, ctx.Err()
+		return gtc.Response{}, context.Cause(ctx)
 	}
 }
 
@@ -163,12 +164,18 @@ func (s *Service) endGlobalTxn(ctx context.Context, req *wire.EndGlobalTxnReques
 	for i, p := range req.Participants {
 		refs[i] = gtc.ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch}
 	}
+	ctx, stop := s.patience(ctx, req.TimeoutMillis)
+	defer stop()
 	r, err := s.do(ctx, req.GlobalTransactionalID, func(id gtc.RequestID) gtc.Event {
 		return gtc.EndRequest{
 			Request: id, ID: req.GlobalTransactionalID, GlobalEpoch: req.GlobalEpoch, Sequence: req.Sequence,
 			Commit: req.Committed, Participants: refs, TimeoutMillis: req.TimeoutMillis,
 		}
 	})
+	if errors.Is(err, errLate) {
+		resp.ErrorMessage = kmsg.StringPtr(err.Error())
+		return resp // outcome unknown: what may be decided is not durable yet
+	}
 	if err != nil {
 		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
 		return resp
@@ -182,6 +189,23 @@ func (s *Service) endGlobalTxn(ctx context.Context, req *wire.EndGlobalTxnReques
 		})
 	}
 	return resp
+}
+
+// lateAnswer is how long after the client's deadline the core's answer, which
+// says more, is still waited for.
+const lateAnswer = time.Second
+
+// patience ends with errLate some time after the deadline of an EndGlobalTxn. By
+// then the core has answered, but that answer waits for the log, however long
+// the log takes; and the client would take silence for a lost connection.
+func (s *Service) patience(ctx context.Context, timeoutMillis int32) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	wait := time.Duration(max(timeoutMillis, 0))*time.Millisecond + lateAnswer
+	stop := s.o.Clock.After(wait, func() { cancel(errLate) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 func (s *Service) resolve(ctx context.Context, req *wire.ResolveGlobalTransactionRequest) kmsg.Response {

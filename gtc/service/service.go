@@ -255,6 +255,7 @@ var (
 	errNotCoordinator = errors.New("service: this node does not own the partition of the id")
 	errLoading        = errors.New("service: the partition of the id is being loaded")
 	errNoOwner        = errors.New("service: no node is known to own the partition of the id; ask again")
+	errLate           = errors.New("service: not decided and durable by the deadline; ask again with the same request")
 	errUnreadable     = errors.New("service: the partition of the id cannot be read")
 )
 

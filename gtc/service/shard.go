@@ -74,7 +74,6 @@ func (sh *shard) run() {
 	log := sh.s.o.Logger.With().Int32("partition", sh.partition).Logger()
 	for sh.ctx.Err() == nil {
 		err := sh.life()
-		sh.active.Store(false)
 		if sh.ctx.Err() != nil {
 			return
 		}
@@ -140,6 +139,7 @@ func (sh *shard) life() error {
 	sh.s.metrics.loaded(sh.partition, took)
 	sh.s.o.Logger.Info().Int32("partition", sh.partition).Int("records", records).Int("ids", t.machine.Len()).
 		Int64("ms", took.Milliseconds()).Msg("partition loaded")
+	sh.inbox.open()
 	sh.carryOut(t.machine.Recover(sh.s.o.Clock.Now()))
 	sh.refused.Store(nil)
 	sh.active.Store(true)
@@ -164,7 +164,8 @@ func (sh *shard) serve() error {
 		if t.stopTimer != nil {
 			t.stopTimer()
 		}
-		sh.inbox.drain()
+		sh.active.Store(false)
+		sh.inbox.shut()
 		// What is held or half-way may be durable or not: the clients ask
 		// again and hear what the log says.
 		for r := range t.requests {
@@ -356,17 +357,28 @@ func (t task) lost() {
 
 // inbox is an unbounded queue: its producers are bounded themselves (requests
 // by the connections, answers by the effects), and a bounded one could lock the
-// shard out of the log, whose callbacks come through here.
+// shard out of the log, whose callbacks come through here. It is open during a
+// term only: before, nobody would take what comes, for as long as the partition
+// cannot be loaded.
 type inbox struct {
 	signal chan struct{}
 	mu     sync.Mutex
+	opened bool
 	tasks  []task
 }
 
+// put hands the task over, or loses it when there is no term.
 func (in *inbox) put(t task) {
 	in.mu.Lock()
-	in.tasks = append(in.tasks, t)
+	opened := in.opened
+	if opened {
+		in.tasks = append(in.tasks, t)
+	}
 	in.mu.Unlock()
+	if !opened {
+		t.lost()
+		return
+	}
 	select {
 	case in.signal <- struct{}{}:
 	default:
@@ -381,7 +393,17 @@ func (in *inbox) take() []task {
 	return ts
 }
 
-func (in *inbox) drain() {
+func (in *inbox) open() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.opened = true
+}
+
+// shut loses what was not taken and what comes from now on.
+func (in *inbox) shut() {
+	in.mu.Lock()
+	in.opened = false
+	in.mu.Unlock()
 	for _, t := range in.take() {
 		t.lost()
 	}
