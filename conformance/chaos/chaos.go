@@ -1,0 +1,252 @@
+// Package chaos puts the whole system under load and breaks it, round after
+// round, from outside: real Kafka clusters as participants, the coordinator and
+// every client a process of its own, and a proxy on every link between them.
+//
+// In each round one thing goes wrong (a process is killed or frozen, a link is
+// cut, silent, deaf, slow or reset) and is mended again. Then the clients rest,
+// and within ten seconds nothing may be in doubt anywhere and no reader held
+// back. What the clients were told and what readers saw goes to package
+// history, which must find no anomaly, neither in the round nor, at the end, in
+// the whole.
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance/history"
+)
+
+// Options configure Run.
+type Options struct {
+	Rounds  int
+	Seed    uint64
+	Clients int
+	// Nodes is 1 for a coordinator with its log on its own disk, more for
+	// nodes that share a log on a cluster of its own.
+	Nodes int
+	// Minibroker is the path of the binary.
+	Minibroker string
+	// Fault, if not empty, is the name of the fault of every round.
+	Fault string
+	// KeepGoing goes on after a round with anomalies.
+	KeepGoing bool
+	Out       io.Writer
+}
+
+// ErrAnomalies says that the run has found what must not happen.
+var ErrAnomalies = errors.New("anomalies were found")
+
+// Run is one run. What the processes wrote is kept when it fails.
+func Run(ctx context.Context, o Options) (err error) {
+	dir, err := os.MkdirTemp("", "kafka-gtc-chaos-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(dir)
+			return
+		}
+		err = fmt.Errorf("%w\nlogs and histories: %s", err, dir)
+	}()
+	r, err := newRig(ctx, o, dir)
+	if err != nil {
+		return err
+	}
+	d := &driver{rig: r, began: time.Now()}
+	d.judged.events = map[*worker]int{}
+	err = d.run(ctx)
+	return errors.Join(err, r.stop(), d.traffic(ctx))
+}
+
+// driver runs the rounds.
+type driver struct {
+	*rig
+	audit  *auditor
+	reader *reader
+	began  time.Time
+	txns   history.Outcomes
+	found  int
+	// judged is how much of the history is of earlier rounds.
+	judged struct {
+		events map[*worker]int
+		reads  int
+	}
+}
+
+func (d *driver) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.o.Out, "%7.2fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (d *driver) run(ctx context.Context) error {
+	addrs := map[string]string{}
+	for name, c := range d.participants() {
+		addrs[name] = c.Bootstrap
+	}
+	var nodes []string
+	for _, n := range d.nodes {
+		nodes = append(nodes, n.addr)
+	}
+	var err error
+	if d.audit, err = newAuditor(nodes, addrs); err != nil {
+		return err
+	}
+	defer d.audit.close()
+	d.reader = follow(ctx, addrs)
+	defer d.reader.close()
+	faults := d.faults()
+	if d.o.Fault != "" {
+		if faults = only(faults, d.o.Fault); len(faults) == 0 {
+			return fmt.Errorf("chaos: no fault %q", d.o.Fault)
+		}
+	}
+	d.say("seed %d, %d coordinator nodes, %d clients, %d kinds of faults", d.o.Seed, d.o.Nodes, d.o.Clients, len(faults))
+	rounds := 0
+	for i, r := range schedule(d.o.Seed, faults, d.o.Rounds) {
+		if err := d.round(ctx, i+1, r); err != nil {
+			return fmt.Errorf("round %d: %w", i+1, err)
+		}
+		if rounds++; d.found > 0 && !d.o.KeepGoing {
+			break
+		}
+	}
+	if err := d.whole(ctx, addrs); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(d.o.Out, "%d rounds: %d transactions, %d anomalies\n", rounds, d.txns.Total(), d.found)
+	if d.found > 0 {
+		return fmt.Errorf("chaos: %w; the same faults again: scripts/chaos --rounds %d --seed %d --nodes %d", ErrAnomalies, d.o.Rounds, d.o.Seed, d.o.Nodes)
+	}
+	return nil
+}
+
+func only(faults []fault, name string) []fault {
+	for _, f := range faults {
+		if f.name == name {
+			return []fault{f}
+		}
+	}
+	return nil
+}
+
+// round is one fault under load, its healing, and the verdict.
+func (d *driver) round(ctx context.Context, number int, r round) error {
+	for _, w := range d.workers {
+		if !w.running() {
+			if err := w.start(ctx); err != nil {
+				return err
+			}
+		}
+		w.run()
+	}
+	sleep(ctx, r.before)
+	if err := r.fault.inject(ctx); err != nil {
+		return fmt.Errorf("%s: %w", r.fault.name, err)
+	}
+	sleep(ctx, r.during)
+	if err := r.fault.heal(ctx); err != nil {
+		return fmt.Errorf("after %s: %w", r.fault.name, err)
+	}
+	sleep(ctx, r.after)
+	for _, w := range d.workers {
+		w.say("rest")
+	}
+	left, took := d.settle(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return d.verdict(number, r, left, took)
+}
+
+// settle waits until nothing is open, and returns what still is.
+func (d *driver) settle(ctx context.Context) (left []string, took time.Duration) {
+	began := time.Now()
+	for ctx.Err() == nil {
+		left = nil
+		for _, w := range d.workers {
+			if !w.idle() {
+				left = append(left, fmt.Sprintf("client %s waits for the end of its transaction", w.options.ID))
+			}
+		}
+		// Also while a client is busy: it tells what that one waits for.
+		left = append(left, d.audit.open(ctx, d.reader)...)
+		if took = time.Since(began); len(left) == 0 || took > settleTime {
+			return left, took
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
+	return left, took
+}
+
+// verdict judges the round and prints its line.
+func (d *driver) verdict(number int, r round, left []string, took time.Duration) error {
+	h := history.History{}
+	for _, w := range d.workers {
+		events, err := w.history()
+		if err != nil {
+			return err
+		}
+		h.Events = append(h.Events, events[d.judged.events[w]:]...)
+		d.judged.events[w] = len(events)
+	}
+	seen := d.reader.all()
+	h.Polled, h.Final = seen[d.judged.reads:], seen[d.judged.reads:]
+	d.judged.reads = len(seen)
+	anomalies := history.Check(h)
+	n := history.Count(h)
+	d.txns.Committed += n.Committed
+	d.txns.Aborted += n.Aborted
+	d.txns.Unknown += n.Unknown
+	d.found += len(anomalies) + len(left)
+	d.say("round %3d: %-36s %4d committed, %3d aborted, %2d unknown, settled in %.1fs, %d anomalies",
+		number, r.fault.name, n.Committed, n.Aborted, n.Unknown, took.Seconds(), len(anomalies)+len(left))
+	for _, a := range anomalies {
+		d.say("  %v", a)
+	}
+	for _, l := range left {
+		d.say("  still open after %v: %s", settleTime, l)
+	}
+	return nil
+}
+
+// whole judges the whole history against what is visible at the end.
+func (d *driver) whole(ctx context.Context, addrs map[string]string) error {
+	reading, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	final, err := readAll(reading, addrs)
+	if err != nil {
+		return err
+	}
+	h := history.History{Polled: d.reader.all(), Final: final}
+	for _, w := range d.workers {
+		events, err := w.history()
+		if err != nil {
+			return err
+		}
+		h.Events = append(h.Events, events...)
+	}
+	anomalies := history.Check(h)
+	d.say("read again from the start: %d records, %d anomalies in the whole history", len(final), len(anomalies))
+	if d.found > 0 {
+		return nil // reported already, round by round
+	}
+	d.found += len(anomalies)
+	for _, a := range anomalies {
+		d.say("  %v", a)
+	}
+	return nil
+}
+
+// traffic makes sure that every link carried the traffic of its name; it needs
+// all connections to be closed.
+func (d *driver) traffic(ctx context.Context) error {
+	if idle := d.links.awaitTraffic(ctx); len(idle) > 0 {
+		return fmt.Errorf("chaos: nothing passed through %v: the faults of these links prove nothing", idle)
+	}
+	return nil
+}
