@@ -131,8 +131,13 @@ func (g *Group) Join(owner Owner) error {
 func (g *Group) poll(ctx context.Context, client *kgo.Client) {
 	for ctx.Err() == nil {
 		for _, e := range client.PollFetches(ctx).Errors() {
-			if !errors.Is(e.Err, context.Canceled) && !errors.Is(e.Err, kgo.ErrClientClosed) {
-				g.o.Logger.Warn().Err(e.Err).Str("group", g.o.GroupID).Msg("the group of coordinators has lost this node, which tries to join again")
+			switch {
+			case errors.Is(e.Err, context.Canceled), errors.Is(e.Err, kgo.ErrClientClosed):
+			case errors.Is(e.Err, kerr.InvalidSessionTimeout):
+				g.o.Logger.Error().Err(e.Err).Str("group", g.o.GroupID).Dur("session.timeout", g.o.SessionTimeout).
+					Msg("the home cluster does not allow this session timeout; see its group.min.session.timeout.ms and group.max.session.timeout.ms")
+			default:
+				g.o.Logger.Warn().Err(e.Err).Str("group", g.o.GroupID).Msg("this node is outside the group of coordinators and tries to join again")
 			}
 		}
 	}

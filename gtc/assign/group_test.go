@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,40 @@ func logger() zerolog.Logger {
 		return zerolog.New(os.Stderr).Level(zerolog.InfoLevel)
 	}
 	return zerolog.New(io.Discard)
+}
+
+// nobody is an Owner that is given nothing.
+type nobody struct{}
+
+func (nobody) Own(...int32)    {}
+func (nobody) Disown(...int32) {}
+
+func TestASessionTimeoutThatTheHomeClusterRefusesIsNamed(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, txnlog.Topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	var log syncBuffer
+	g, err := assign.New(assign.Options{
+		ClientOpts: []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}, Node: service.Node{ID: 1, Host: "h", Port: 1},
+		SessionTimeout: time.Second, Logger: zerolog.New(&log),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Join(nobody{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if text := log.String(); !strings.Contains(text, "group.min.session.timeout.ms") {
+			return fmt.Errorf("logged %q", text)
+		}
+		return nil
+	})
+	if err := g.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func (h home) start(t *testing.T, id int32, change ...func(*service.Options)) *node {

@@ -158,6 +158,24 @@ func (p *participants) seeOpen(o gtc.OpenTransaction) {
 	p.open = []gtc.OpenTransaction{o}
 }
 
+// syncBuffer takes a log that is read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 func errNotYet(ended []string) error { return fmt.Errorf("only %v so far", ended) }
 
 var notCoordinator = kerr.NotCoordinator.Code

@@ -83,7 +83,13 @@ func startCoordinator(ctx context.Context, opts broker.Options, f flags) (_ brok
 	if err = group.Join(s); err != nil {
 		return nil, nil, err
 	}
-	parts.add(func() error { return drained(ctx, group.Close) })
+	parts.add(func() error {
+		// Nothing is lost: its session ends by itself.
+		if leaveErr := drained(ctx, group.Close); leaveErr != nil {
+			opts.Log.Warn().Err(leaveErr).Msg("stopping without having left the group")
+		}
+		return nil
+	})
 	return member{s, group}, parts.close, nil
 }
 
