@@ -16,7 +16,7 @@ var onKafka = []string{
 	"commit/end-txn-before-2", "commit/end-txn-after-1", "commit/reply-before-2",
 	"vote refused/append-prepare-abort-after-1", "vote refused/end-txn-after-1",
 	"abort asked/end-txn-before-2",
-	"one phase/end-txn-after-1", "one phase/append-complete-before-1",
+	"one phase/end-txn-after-1", "one phase/append-lazy-before-1",
 	"timeout/append-prepare-abort-before-1", "timeout/end-txn-before-2",
 }
 
@@ -35,5 +35,17 @@ func TestAKillLeavesOneOutcomeOnKafka(t *testing.T) {
 	}
 	if len(left) > 0 {
 		t.Errorf("not in the table: %v", left)
+	}
+}
+
+// On transaction.version 1 the end of a transaction is forced before it is told
+// (C-END-16): killed on either side of that record, the id goes on.
+func TestAKillAroundAForcedEndLeavesOneOutcomeOnKafka(t *testing.T) {
+	clusters := map[string]participantCluster{
+		"us": kafkaCluster(t, "v44tv1", cluster.V44TV1), "eu": kafkaCluster(t, "v44b", cluster.V44),
+	}
+	for _, at := range points("append-complete:1", "end-txn:2") {
+		c := crash{commitOverTwo, at}
+		t.Run(c.String(), func(t *testing.T) { runCrash(t, clusters, c) })
 	}
 }

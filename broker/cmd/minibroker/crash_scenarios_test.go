@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc/client"
@@ -42,6 +41,7 @@ var (
 	voteRefused   = scenario{name: "vote refused", want: "aborted", run: runRefused}
 	abortAsked    = scenario{name: "abort asked", want: "aborted", run: runAbortAsked}
 	onePhase      = scenario{name: "one phase", want: "committed", run: runOnePhase, unlogged: true}
+	readOnly      = scenario{name: "read only", want: "committed", run: runReadOnly}
 	timedOut      = scenario{name: "timeout", want: "aborted", run: runTimeout}
 )
 
@@ -183,22 +183,36 @@ func runTimeout(ctx context.Context, w *crashWorld) result {
 // runAbortAsked speaks the protocol itself: the library asks for an abort only
 // after it has asked for a commit.
 func runAbortAsked(ctx context.Context, w *crashWorld) result {
+	return w.raw(ctx, false, func(c *rawClient) error { return c.write(ctx, w.topic, "v", "us", "eu") })
+}
+
+// runReadOnly lists clusters that nothing was written to, as the library never
+// does. It is the one decision that is complete at once, by a forced record.
+func runReadOnly(ctx context.Context, w *crashWorld) result {
+	r := w.raw(ctx, true, func(c *rawClient) error { return errors.Join(c.name(ctx, "us"), c.name(ctx, "eu")) })
+	r.wrote = nil
+	return r
+}
+
+// raw opens a session, prepares a transaction, and asks for its end until the
+// outcome is known.
+func (w *crashWorld) raw(ctx context.Context, commit bool, prepare func(*rawClient) error) result {
 	r := result{wrote: map[string]bool{"us": true, "eu": true}, close: func() {}}
-	raw, err := openRaw(ctx, w.addr, w.id, w.clusters, 60_000)
+	c, err := openRaw(ctx, w.addr, w.id, w.clusters, 60_000)
 	if err != nil {
 		r.err = err
 		return r
 	}
-	r.close = raw.close
-	if r.err = raw.write(ctx, w.topic, "v", "us", "eu"); r.err != nil {
+	r.close = c.close
+	if r.err = prepare(c); r.err != nil {
 		return r
 	}
-	resp, err := raw.endUntilDecided(ctx, false)
+	resp, err := c.endUntilDecided(ctx, commit)
 	if err != nil {
 		r.err = err
 		return r
 	}
-	r.err = kerr.ErrorForCode(resp.ErrorCode)
+	r.err = wire.ErrorForCode(resp.ErrorCode)
 	r.outcome = map[int8]string{wire.OutcomeCommitted: "committed", wire.OutcomeAborted: "aborted"}[resp.Outcome]
 	return r
 }

@@ -43,20 +43,19 @@ func points(names ...string) (all []string) {
 }
 
 // crashes is the whole table. A count is that of the whole run, from the start
-// of the process: reply:1 is InitGlobalTxn's answer and reply:2 EndGlobalTxn's;
-// the second append of a decision's name is the lazy one, in which the
-// participants' answers stand beside it.
+// of the process: reply:1 is InitGlobalTxn's answer and reply:2 EndGlobalTxn's.
 func crashes() (all []crash) {
 	for _, s := range []struct {
 		scenario scenario
 		at       []string
 	}{
 		{commitOverTwo, points("check:1", "append-session:1", "reply:1", "scan:1", "scan:2",
-			"vote:1", "append-prepare-commit:1", "end-txn:1", "end-txn:2", "reply:2", "append-prepare-commit:2")},
-		{voteRefused, points("vote:1", "append-prepare-abort:1", "end-txn:1", "end-txn:2", "reply:2", "append-prepare-abort:2")},
-		{abortAsked, points("append-prepare-abort:1", "end-txn:1", "end-txn:2", "reply:2")},
-		{onePhase, points("end-txn:1", "reply:2", "append-complete:1")},
-		{timedOut, points("scan:3", "append-prepare-abort:1", "end-txn:1", "end-txn:2")},
+			"vote:1", "append-prepare-commit:1", "end-txn:1", "end-txn:2", "reply:2", "append-lazy:1")},
+		{voteRefused, points("vote:1", "append-prepare-abort:1", "end-txn:1", "end-txn:2", "reply:2", "append-lazy:1")},
+		{abortAsked, points("append-prepare-abort:1", "end-txn:1", "end-txn:2", "reply:2", "append-lazy:1")},
+		{onePhase, points("end-txn:1", "reply:2", "append-lazy:1")},
+		{readOnly, points("vote:1", "append-complete:1", "reply:2")},
+		{timedOut, points("scan:3", "append-prepare-abort:1", "end-txn:1", "end-txn:2", "append-lazy:1")},
 	} {
 		for _, at := range s.at {
 			all = append(all, crash{s.scenario, at})

@@ -91,13 +91,18 @@ func (c *rawClient) write(ctx context.Context, topic, value string, clusters ...
 		if err := p.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
 			return err
 		}
-		pid, epoch, err := p.ProducerID(ctx)
-		if err != nil {
+		if err := c.name(ctx, name); err != nil {
 			return err
 		}
-		c.refs[name] = wire.EndGlobalTxnRequestParticipant{ClusterID: c.clusters[name].id, ProducerID: pid, ProducerEpoch: epoch}
 	}
 	return nil
+}
+
+// name lists a cluster among the participants.
+func (c *rawClient) name(ctx context.Context, cluster string) error {
+	pid, epoch, err := c.producers[cluster].ProducerID(ctx)
+	c.refs[cluster] = wire.EndGlobalTxnRequestParticipant{ClusterID: c.clusters[cluster].id, ProducerID: pid, ProducerEpoch: epoch}
+	return err
 }
 
 // endRequest names the open transaction.
