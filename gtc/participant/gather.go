@@ -47,10 +47,8 @@ func (g *gatherer[K, V]) do(ctx context.Context, key K) (V, error) {
 func (g *gatherer[K, V]) join(key K) *batch[K, V] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var b *batch[K, V]
-	if n := len(g.waiting); n > 0 && len(g.waiting[n-1].keys) < g.limit {
-		b = g.waiting[n-1]
-	} else {
+	b := g.lastWith(key)
+	if b == nil {
 		b = &batch[K, V]{has: make(map[K]struct{}), done: make(chan struct{})}
 		g.waiting = append(g.waiting, b)
 	}
@@ -61,6 +59,22 @@ func (g *gatherer[K, V]) join(key K) *batch[K, V] {
 	if !g.running {
 		g.running = true
 		go g.drain()
+	}
+	return b
+}
+
+// lastWith is the last batch that waits, if the key is in it or has room. A full
+// one serves who asks for a key of it: else, with room for one key, everybody who
+// asks while a cluster is away would leave a batch behind, to be run in vain when
+// he has long given up.
+func (g *gatherer[K, V]) lastWith(key K) *batch[K, V] {
+	n := len(g.waiting)
+	if n == 0 {
+		return nil
+	}
+	b := g.waiting[n-1]
+	if _, dup := b.has[key]; !dup && len(b.keys) >= g.limit {
+		return nil
 	}
 	return b
 }

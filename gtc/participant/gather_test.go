@@ -92,3 +92,32 @@ func TestACallerThatGivesUpLeavesTheOthersTheirAnswer(t *testing.T) {
 		t.Errorf("the second request was for %d keys, want 2", n)
 	}
 }
+
+// A cluster that is away: everybody who asks gives up after a while and asks
+// again. What waits for the connection must not grow with them.
+func TestAskingInVainLeavesNothingBehind(t *testing.T) {
+	started, release := make(chan struct{}, 2), make(chan struct{})
+	g := &gatherer[struct{}, int]{timeout: time.Minute, limit: 1}
+	g.run = func(context.Context, []struct{}) map[struct{}]int {
+		started <- struct{}{}
+		<-release
+		return map[struct{}]int{{}: 1}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = g.do(t.Context(), struct{}{}) })
+	<-started
+	gaveUp, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		if _, err := g.do(gaveUp, struct{}{}); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	g.mu.Lock()
+	if n := len(g.waiting); n != 1 {
+		t.Errorf("%d requests wait, want 1", n)
+	}
+	g.mu.Unlock()
+	close(release)
+	wg.Wait()
+}
