@@ -237,14 +237,52 @@ func TestWhatTheStateProves(t *testing.T) {
 			p.AuditTopic, p.StartMillis = "", 0
 		}
 		v := view{state: tc.state, producerID: tc.pid, producerEpoch: tc.epoch, startMillis: tc.start}
-		if got := v.outcome(p, tc.version); got != tc.want {
+		if got := v.outcome(p, tc.version, false); got != tc.want {
 			t.Errorf("v%d, seen open %v: %v begun at %d: %d, want %d", tc.version, tc.seen, v, tc.start, got, tc.want)
 		}
 	}
 	ceiling := branch(5)
 	ceiling.ProducerEpoch = lastEpoch
 	v := view{state: "CompleteCommit", producerID: 8, producerEpoch: 0, startMillis: 1000}
-	if got := v.outcome(ceiling, 5); got != committed {
+	if got := v.outcome(ceiling, 5, false); got != committed {
 		t.Errorf("after the epoch ceiling: %d, want committed", got)
+	}
+}
+
+// Of an only participant, which is ended without a look before, a coordinator
+// that died may have sent the commit, and only the cluster knows. Counter-
+// example: it was committed, the coordinator died before it could tell, the
+// client repeats the request or asks to abort: neither "nobody can tell" nor
+// "aborted" is true.
+func TestWhatAnEarlierCoordinatorCommittedInOnePhase(t *testing.T) {
+	s, c := newScripted(t)
+	for _, tc := range []struct {
+		state           string
+		epoch           int16
+		version, code   int16
+		commit          gtc.EndOutcome
+		abort, abortTwo gtc.EndOutcome // abortTwo: one of several
+	}{
+		{"CompleteCommit", 3, 4, kerr.InvalidTxnState.Code, gtc.EndDone, gtc.EndCommitted, gtc.EndDone},
+		{"CompleteAbort", 3, 4, kerr.InvalidTxnState.Code, gtc.EndAborted, gtc.EndDone, gtc.EndDone},
+		{"CompleteAbort", 4, 4, kerr.ProducerFenced.Code, gtc.EndAborted, gtc.EndDone, gtc.EndDone},
+		{"CompleteCommit", 4, 5, kerr.InvalidTxnState.Code, gtc.EndDone, gtc.EndCommitted, gtc.EndCommitted},
+		{"CompleteAbort", 4, 5, kerr.InvalidTxnState.Code, gtc.EndAborted, gtc.EndDone, gtc.EndDone},
+		{"Empty", 5, 4, kerr.ProducerFenced.Code, gtc.EndUnknown, gtc.EndUnknown, gtc.EndDone},
+		{"Empty", 5, 5, kerr.ProducerFenced.Code, gtc.EndUnknown, gtc.EndUnknown, gtc.EndDone},
+	} {
+		p := branch(tc.version)
+		p.AuditTopic, p.StartMillis = "", 0
+		s.code = tc.code
+		s.state(tc.state, 7, tc.epoch, 1000)
+		for _, ask := range []struct {
+			commit, sole bool
+			want         gtc.EndOutcome
+		}{{true, true, tc.commit}, {false, true, tc.abort}, {false, false, tc.abortTwo}} {
+			if ans := c.End(t.Context(), "tid", p, ask.commit, ask.sole); ans.Outcome != ask.want {
+				t.Errorf("v%d %s at epoch %d, commit=%v, only one=%v: outcome %d (%s), want %d",
+					tc.version, tc.state, tc.epoch, ask.commit, ask.sole, ans.Outcome, ans.Detail, ask.want)
+			}
+		}
 	}
 }

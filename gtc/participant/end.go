@@ -28,8 +28,9 @@ import (
 // epoch valid, but its session has ended at the coordinator, so what it still
 // writes can only be aborted by the next scan.
 //
-// onePhase says that the answer is the decision (R5). Nothing is done
-// differently for it: an answer has to be proved either way.
+// onePhase says that the participant is the only one and its answer the outcome
+// (R5). Its commit needs no record, so a coordinator that died may have sent one
+// before an abort is asked: what does not prove the abort is not taken for it.
 func (c *Clusters) End(ctx context.Context, id string, p txnlog.Participant, commit, onePhase bool) gtc.EndAnswer {
 	ref := gtc.ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch}
 	cl, err := c.lookup(ctx, p.ClusterID)
@@ -40,7 +41,7 @@ func (c *Clusters) End(ctx context.Context, id string, p txnlog.Participant, com
 	if at == nil {
 		return again(p.EndTxnVersion, "an earlier EndTxn of this participant is still in flight")
 	}
-	e := ender{c: cl, id: id, p: p, commit: commit, attempt: at}
+	e := ender{c: cl, id: id, p: p, commit: commit, sole: onePhase, attempt: at}
 	ans := e.end(ctx)
 	cl.attempts.finish(keyOf(id, ref), at, ans.Outcome != gtc.EndRetry)
 	if ans.Outcome == gtc.EndRetry && ans.Detail != "" {
@@ -55,6 +56,7 @@ type ender struct {
 	id      string
 	p       txnlog.Participant
 	commit  bool
+	sole    bool // the only participant
 	attempt *attempt
 	version int16 // chosen by the first step when the record names none
 }
@@ -139,7 +141,7 @@ func (e *ender) lookFirst(ctx context.Context, s *session) (ans gtc.EndAnswer, o
 	if err != nil {
 		return e.again("looking at its state: %v", err), false, false
 	}
-	switch seen.outcome(e.p, e.version) {
+	switch seen.outcome(e.p, e.version, e.sole) {
 	case stillOpen:
 		return gtc.EndAnswer{}, true, false
 	case ending:
@@ -212,7 +214,7 @@ func (e *ender) next(producerID int64, epoch int16) (int64, int16) {
 // conclude turns what the state proves into an answer; ok is false when it
 // proves nothing.
 func (e *ender) conclude(seen view) (ans gtc.EndAnswer, ok bool) {
-	switch seen.outcome(e.p, e.version) {
+	switch seen.outcome(e.p, e.version, e.sole) {
 	case stillOpen:
 		// The broker has just said that it is not: one of the two is stale.
 		return e.again("contradictory: refused, and yet open (%v)", seen), true
@@ -251,9 +253,11 @@ func (e *ender) ended(commit bool, how string) gtc.EndAnswer {
 // prove settles, by the control markers, what the state no longer tells.
 func (e *ender) prove(ctx context.Context, s *session, seen view) gtc.EndAnswer {
 	if !seenOpen(e.p) {
-		if !e.commit {
+		if !e.commit && (!e.sole || seen.state == "") {
 			// Abort of what was never seen open. Nobody who keeps to the
 			// protocol has sent its commit, and there is nothing to look at.
+			// (Of an only participant that holds where the cluster does not
+			// know the id: a commit is remembered for seven days.)
 			return gtc.EndAnswer{
 				Outcome: gtc.EndDone, EndTxnVersion: e.version, NextProducerID: -1, NextProducerEpoch: -1,
 				Detail: fmt.Sprintf("not there any more, and never seen open (%v)", seen),

@@ -324,7 +324,7 @@ func TestKafkaEpochCeiling(t *testing.T) {
 	if again := settle(t, k.drive, id, rec, true); again != ans {
 		t.Errorf("repeated: %+v, want %+v", again, ans)
 	}
-	if got := k.look(id).outcome(rec, endTxnBumps); got != committed {
+	if got := k.look(id).outcome(rec, endTxnBumps, false); got != committed {
 		t.Errorf("the state proves %d, want committed", got)
 	}
 	next := gtc.ParticipantRef{ClusterID: k.c.ID, ProducerID: ans.NextProducerID, ProducerEpoch: 0}

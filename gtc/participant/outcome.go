@@ -42,7 +42,10 @@ func seenOpen(p txnlog.Participant) bool { return p.AuditTopic != "" }
 // begin in the same millisecond, because between them lie a vote, a decision
 // and two appends. Empty proves nothing there: 3.9.1 keeps the start time of
 // the last transaction when the id is initialised again (measured).
-func (v view) outcome(p txnlog.Participant, version int16) finding {
+//
+// sole says that p is the only participant, whose own answer is the outcome
+// (R5): it is ended without a look before, so its start is not known.
+func (v view) outcome(p txnlog.Participant, version int16, sole bool) finding {
 	if v.state == "" {
 		return movedOn // expired; what it was before is not known here
 	}
@@ -69,25 +72,28 @@ func (v view) outcome(p txnlog.Participant, version int16) finding {
 			}
 			return neverBegun
 		}
-		if !sameStart || !v.endOf(p, version) {
+		if !sameStart || !v.endOf(p, version, sole) {
 			return movedOn
 		}
-		return v.ended(p, version)
+		return v.ended(p, version, sole)
 	}
 	return movedOn
 }
 
 // ended reads the state of a transaction that has ended, or is about to.
-func (v view) ended(p txnlog.Participant, version int16) finding {
+func (v view) ended(p txnlog.Participant, version int16, sole bool) finding {
 	switch {
 	case v.state == stateCompleteAbort:
 		return aborted
 	case v.state != stateCompleteCommit:
 		return ending
-	case version < endTxnBumps && !seenOpen(p):
+	case version < endTxnBumps && !seenOpen(p) && !sole:
 		// It may be the commit of the transaction before, and p was never
 		// begun. Counter-example: commit 1; vote on 2 refused because nothing
-		// was written; the abort of 2 must not report 1 as "committed".
+		// was written; the abort of 2 must not report 1 as "committed". An
+		// only participant is committed without a look, and whoever asks to
+		// end it has written to it: there this is its own commit, by a
+		// coordinator that died before it could tell.
 		return movedOn
 	default:
 		return committed
@@ -96,7 +102,7 @@ func (v view) ended(p txnlog.Participant, version int16) finding {
 
 // endOf reports whether the producer id and epoch of an ended transaction are
 // those that p can have got by its end.
-func (v view) endOf(p txnlog.Participant, version int16) bool {
+func (v view) endOf(p txnlog.Participant, version int16, sole bool) bool {
 	same, next := v.producerEpoch == p.ProducerEpoch, v.producerEpoch == p.ProducerEpoch+1
 	switch {
 	case v.producerID != p.ProducerID:
@@ -107,8 +113,9 @@ func (v view) endOf(p txnlog.Participant, version int16) bool {
 		return next
 	default:
 		// At E+1 only the start time tells the abort of a fence from a
-		// transaction of the session after it.
-		return same || next && seenOpen(p)
+		// transaction of the session after it; of an only participant there
+		// is no session after, before its outcome is known.
+		return same || next && (seenOpen(p) || sole && v.state == stateCompleteAbort)
 	}
 }
 
