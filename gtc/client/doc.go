@@ -28,7 +28,7 @@
 // An error of Commit says what is known of the outcome, and that decides what
 // the application may do:
 //
-//	nil                   committed, for good; Result.Pending where not yet visible
+//	nil                   committed, for good; Result.Pending where not yet ended
 //	*AbortedError         nothing is visible: do the work again
 //	*UnknownOutcomeError  not known: call Commit again, or Abort to learn which won
 //	*HeuristicError       the clusters differ: somebody has to mend the data

@@ -17,8 +17,9 @@ import (
 // on none. It waits for every record, asks the coordinator, and asks again
 // until the outcome is known or ctx ends.
 //
-// A nil error means committed, for good. Result.Pending names the clusters on
-// which it is not visible yet, because they are away; Wait waits for them.
+// A nil error means committed, for good. Result.Pending names the clusters that
+// have not ended it yet, because they are away; Wait waits for them, and
+// WaitVisible until readers see it.
 // The errors:
 //
 //   - *AbortedError: nothing is visible, and nothing will be.
@@ -76,8 +77,9 @@ func (t *Txn) Abort(ctx context.Context) (Result, error) {
 	return t.result, t.abortError()
 }
 
-// Wait waits until every cluster has ended the transaction as decided, so that
-// the outcome is what a read_committed reader sees. Its error is a
+// Wait waits until every cluster has ended the transaction as decided: the
+// outcome is durable there, and readers see it once the cluster has written its
+// markers (WaitVisible). Its error is a
 // *PendingError when ctx ends before that, and otherwise as Commit's; a
 // transaction that aborted is no error.
 func (t *Txn) Wait(ctx context.Context) (Result, error) {

@@ -88,8 +88,8 @@ type ParticipantResult struct {
 }
 
 // Pending names the clusters that have not ended the transaction yet. When
-// there are none, and the outcome is known, the outcome is what a
-// read_committed reader sees.
+// there are none, and the outcome is known, it is durable on every cluster; a
+// read_committed reader sees it when the markers are written (Txn.WaitVisible).
 func (r Result) Pending() []string {
 	var names []string
 	for _, p := range r.Participants {
