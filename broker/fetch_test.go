@@ -18,15 +18,15 @@ func TestAReadCommittedFetchCutShortNamesTheAbortedTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	if err := cl.BeginTransaction(); err != nil {
+	if err = cl.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 { // five batches
-		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: make([]byte, 100)}).FirstErr(); err != nil {
+		if err = cl.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: make([]byte, 100)}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+	if err = cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}
 	req := kmsg.NewPtrFetchRequest()

@@ -79,10 +79,10 @@ func (a *asker) producer(c participantCluster, id, topic, value string) wire.End
 		a.t.Fatal(err)
 	}
 	a.t.Cleanup(cl.Close)
-	if err := cl.BeginTransaction(); err != nil {
+	if err = cl.BeginTransaction(); err != nil {
 		a.t.Fatal(err)
 	}
-	if err := cl.ProduceSync(a.t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
+	if err = cl.ProduceSync(a.t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr(); err != nil {
 		a.t.Fatal(err)
 	}
 	pid, epoch, err := cl.ProducerID(a.t.Context())

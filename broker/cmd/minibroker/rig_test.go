@@ -265,10 +265,10 @@ func rawRequest(t *testing.T, addr string, key, version int16) []byte {
 	frame = kbin.AppendInt32(frame, 1) // correlation id
 	frame = kbin.AppendNullableString(frame, nil)
 	frame = append(frame, 0) // no tags
-	if _, err := conn.Write(append(kbin.AppendInt32(nil, int32(len(frame))), frame...)); err != nil {
+	if _, err = conn.Write(append(kbin.AppendInt32(nil, int32(len(frame))), frame...)); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err = conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(conn)
