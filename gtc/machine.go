@@ -81,9 +81,25 @@ type entry struct {
 	volatile *volatile // nil when nothing is under way
 	deadline int64
 	index    int // in Machine.due, -1 when absent
-	// endedAt is when an EndTxn of ours was last answered, on the monotonic
-	// clock: a look that began before may show as open what has ended.
-	endedAt int64
+	// ended is when an EndTxn of ours was last answered, for each cluster: a
+	// look at it that began before may show as open what has ended.
+	ended []ended
+}
+
+// ended is the last end on one cluster, on the monotonic clock.
+type ended struct {
+	clusterID string
+	at        int64
+}
+
+// endedAt is when something was last ended on the cluster, 0 for never.
+func (e *entry) endedAt(clusterID string) int64 {
+	for _, x := range e.ended {
+		if x.clusterID == clusterID {
+			return x.at
+		}
+	}
+	return 0
 }
 
 // NewMachine returns an empty machine. Load it with Apply, then start it with
@@ -130,7 +146,9 @@ func (m *Machine) Apply(c Change) {
 			m.remove(e)
 		}
 	case setEnded:
-		m.entry(c.id).endedAt = c.at
+		e := m.entry(c.id)
+		others := slices.DeleteFunc(slices.Clone(e.ended), func(x ended) bool { return x.clusterID == c.clusterID })
+		e.ended = append(others, c.ended)
 	case setScanned:
 		m.scanned[c.clusterID] = c.at
 	case setSweep:

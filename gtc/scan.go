@@ -13,8 +13,10 @@ import (
 // on the monotonic clock: a stepped wall clock ends nothing early, and a new
 // coordinator counts anew, which is late and safe.
 //
-// A look that began before an end of the id, or before this coordinator (which
-// does not know when its predecessor ended something), says nothing. Taken as
+// A look that began before an end of the id on that cluster, or before this
+// coordinator (which does not know when its predecessor ended something), says
+// nothing. (Ends on other clusters do not matter: an id that commits all the
+// time on two would never have its leftover on a third seen.) Taken as
 // news, a transaction that was committed meanwhile would be decided abort when
 // its timeout is over and no later look has succeeded: a false heuristic
 // outcome with EndTxn v5, and the answer to the wrong transaction below, where
@@ -22,7 +24,7 @@ import (
 func (s *step) scanCompleted(ev ScanCompleted) {
 	began := s.now.Mono - ev.TookMillis
 	news := func(id string) bool {
-		return s.m.Knows(id) && s.m.entries[id].endedAt <= began && s.m.started.Mono <= began
+		return s.m.Knows(id) && s.m.entries[id].endedAt(ev.ClusterID) <= began && s.m.started.Mono <= began
 	}
 	seen := map[string][]OpenTransaction{}
 	for _, t := range ev.Open {
@@ -54,9 +56,11 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 func (w *work) sawOpen(clusterID string, seen []OpenTransaction, whole bool) {
 	var now []open
 	for _, o := range w.volatile.open {
-		again := o.clusterID == clusterID && slices.ContainsFunc(seen, func(t OpenTransaction) bool { return sameTxn(t, o.txn) })
-		// A look that failed proves nothing about what it did not see.
-		if o.clusterID != clusterID || again || !whole {
+		again := slices.ContainsFunc(seen, func(t OpenTransaction) bool { return sameTxn(t, o.txn) })
+		// A look that failed proves nothing about what it did not see, but a
+		// cluster has one open transaction of an id at most: to see another
+		// is to see that this one has ended.
+		if o.clusterID != clusterID || again || !whole && len(seen) == 0 {
 			now = append(now, o)
 		}
 	}

@@ -109,7 +109,7 @@ func (s *step) endAnswered(ev EndAnswered) {
 		return
 	}
 	uncertain := d.uncertain
-	s.out.Changes = append(s.out.Changes, setEnded{id: w.id, at: s.now.Mono})
+	s.out.Changes = append(s.out.Changes, setEnded{id: w.id, ended: ended{ev.Participant.ClusterID, s.now.Mono}})
 	w.volatile.drives = slices.Delete(w.volatile.drives, i, i+1)
 	w.forgetOpen(ev.Participant)
 	switch {

@@ -174,7 +174,7 @@ type setScanned struct {
 
 type setEnded struct {
 	id string
-	at int64
+	ended
 }
 
 type setSweep struct{ at int64 }
