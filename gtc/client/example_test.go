@@ -26,8 +26,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer func() {
-		if err := cl.Close(ctx); err != nil {
-			log.Print(err)
+		if closeErr := cl.Close(ctx); closeErr != nil {
+			log.Print(closeErr)
 		}
 	}()
 

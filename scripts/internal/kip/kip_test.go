@@ -1,4 +1,4 @@
-// Package kip compares KIP.md with the code, both ways. It stands here because
+// Package kip compares KIP.md and README.md with the code, both ways. It stands here because
 // a page that names everything is of no layer: the test imports all of them.
 // The metrics are compared in gtc/service, which has their registry.
 package kip
@@ -6,6 +6,8 @@ package kip
 import (
 	"encoding/json"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,6 +38,67 @@ func TestKIPNamesEverything(t *testing.T) {
 	t.Run("clauses", func(t *testing.T) { clauses(t, kip) })
 }
 
+// TestREADMENamesEveryDependency: every module that is imported, and no other.
+func TestREADMENamesEveryDependency(t *testing.T) {
+	var modules []string // longest first: franz-go/pkg/kmsg before franz-go
+	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\s*(\S+) v\S+`).FindAllStringSubmatch(string(read(t, "go.mod")), -1) {
+		modules = append(modules, m[1])
+	}
+	slices.SortFunc(modules, func(a, b string) int { return len(b) - len(a) })
+	var imported, listed []string
+	walk(t, func(path, text string) {
+		if filepath.Ext(path) != ".go" {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ImportsOnly)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, spec := range f.Imports {
+			pkg := strings.Trim(spec.Path.Value, `"`) + "/"
+			i := slices.IndexFunc(modules, func(m string) bool { return strings.HasPrefix(pkg, m+"/") })
+			if i >= 0 && !slices.Contains(imported, modules[i]) {
+				imported = append(imported, modules[i])
+			}
+		}
+	})
+	for _, row := range read(t, "README.md").section("## Dependencies").table(t, "module") {
+		for name := range strings.SplitSeq(row[0], ", ") {
+			if !strings.Contains(strings.Split(name, "/")[0], ".") {
+				name = "github.com/" + name
+			}
+			listed = append(listed, name)
+		}
+	}
+	slices.Sort(imported)
+	slices.Sort(listed)
+	same(t, "modules", listed, imported)
+}
+
+// walk calls f for every Go file and text of the repository.
+func walk(t *testing.T, f func(path, text string)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case d.IsDir() || !slices.Contains([]string{".go", ".md", ".txt"}, filepath.Ext(path)):
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err == nil {
+			f(path, string(b))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // --- the page ---------------------------------------------------------------
 
 type page string
@@ -53,7 +116,7 @@ func read(t *testing.T, name string) page {
 func (p page) section(heading string) page {
 	_, rest, found := strings.Cut(string(p), "\n"+heading+"\n")
 	if !found {
-		panic("KIP.md has no section " + heading)
+		panic("no section " + heading)
 	}
 	rank := strings.Count(strings.Fields(heading)[0], "#")
 	if end := regexp.MustCompile(fmt.Sprintf(`(?m)^#{1,%d} `, rank)).FindStringIndex(rest); end != nil {
@@ -436,22 +499,11 @@ func clauses(t *testing.T, kip page) {
 			t.Errorf("%s is in the list only", c)
 		}
 	}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !slices.Contains([]string{".go", ".md", ".txt"}, filepath.Ext(path)) {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, c := range clause.FindAllString(string(b), -1) {
+	walk(t, func(path, text string) {
+		for _, c := range clause.FindAllString(text, -1) {
 			if !slices.ContainsFunc(defined, func(d string) bool { return strings.HasPrefix(d, c+" ") }) {
 				t.Errorf("%s speaks of %s, which is no clause", path, c)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
