@@ -82,6 +82,12 @@ func sameClusters(a, b []string) bool {
 // answerKnownInstance answers a copy of an InitGlobalTxn that was granted
 // before. Without it a late copy would fence its own sender, and one of the
 // previous instance would fence the present one.
+//
+// The present instance asks again before it initialises a producer once more,
+// and takes the answer for the permission (R3). So it is not given while a
+// decision is under way, which that would abort, and not before a record of this
+// coordinator is durable: one that was paused while another took over remembers
+// the instance that has been fenced since, and would let it in.
 func (w *work) answerKnownInstance(r InitRequest) bool {
 	v := w.value
 	switch r.InstanceID {
@@ -89,12 +95,18 @@ func (w *work) answerKnownInstance(r InitRequest) bool {
 		w.s.refuse(r.Request, CodeFenced, "a newer client instance owns this global transactional id")
 		return true
 	case v.InstanceID:
+		code, msg := w.closedForProducers()
 		switch {
 		case v.SessionEnded:
 			w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise with a new instance id")
 		case v.TimeoutMillis != r.TimeoutMillis || !sameClusters(v.ClusterIDs, r.ClusterIDs):
 			w.s.refuse(r.Request, CodeInvalidRequest, "this instance id was initialised with another timeout or other clusters")
+		case code != CodeNone:
+			w.s.refuse(r.Request, code, msg)
+		case w.volatile.ending != nil:
+			w.s.refuse(r.Request, CodeConcurrentTransactions, "a transaction of this session is being ended; ask again")
 		default:
+			w.persist(false)
 			w.s.reply(r.Request, Response{GlobalEpoch: v.GlobalEpoch, Sequence: v.Sequence + 1})
 		}
 		return true
@@ -104,6 +116,15 @@ func (w *work) answerKnownInstance(r InitRequest) bool {
 
 // closedForInit says why no new session can begin now.
 func (w *work) closedForInit() (Code, string) {
+	code, msg := w.closedForProducers()
+	if code == CodeNone && w.value.GlobalEpoch == math.MaxInt32 {
+		return CodeInvalidRequest, "the global epochs of this id are used up; choose another global transactional id"
+	}
+	return code, msg
+}
+
+// closedForProducers says why no producer of the id may be initialised now.
+func (w *work) closedForProducers() (Code, string) {
 	v := w.value
 	switch {
 	case heuristic(v):
@@ -114,8 +135,6 @@ func (w *work) closedForInit() (Code, string) {
 		// Its EndTxn(commit) may be executed at any moment; a client that
 		// initialised its producer now would not know what came before.
 		return CodeConcurrentTransactions, "the only participant is being committed"
-	case v.GlobalEpoch == math.MaxInt32:
-		return CodeInvalidRequest, "the global epochs of this id are used up; choose another global transactional id"
 	}
 	return CodeNone, ""
 }
