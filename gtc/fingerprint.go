@@ -32,7 +32,10 @@ func (m *Machine) Clone() *Machine {
 // only the expiry of idle ids depends on. So it serves searches in which
 // nothing expires.
 func (m *Machine) AppendFingerprint(b []byte, now Time) []byte {
-	for _, id := range slices.Sorted(maps.Keys(m.entries)) {
+	var room [4]string
+	ids := slices.AppendSeq(room[:0], maps.Keys(m.entries))
+	slices.Sort(ids)
+	for _, id := range ids {
 		e := m.entries[id]
 		b = appendText(b, id)
 		b = AppendValueFingerprint(b, e.value)

@@ -146,11 +146,15 @@ func (w *world) giveUp(i int8) {
 // forget makes answers to a client's requests go nowhere.
 func (w *world) forget(i int8) {
 	for h := range w.hosts {
-		if t := w.hosts[h].term; t != nil {
-			for j := range t.calls {
-				if t.calls[j].client == i {
-					t.calls[j].client = -1
-				}
+		t := w.hosts[h].term
+		if t == nil || !slices.ContainsFunc(t.calls, func(c call) bool { return c.client == i }) {
+			continue
+		}
+		w.own(int8(h))
+		t = w.hosts[h].term
+		for j := range t.calls {
+			if t.calls[j].client == i {
+				t.calls[j].client = -1
 			}
 		}
 	}

@@ -2,6 +2,82 @@ package sim
 
 import "github.com/kafka-gtc/kafka-gtc/gtc"
 
+// both is the choice of a client that writes to two participants; one that of
+// one that writes to the first alone, and commits in one phase.
+var (
+	both = []set{{3, 3}}
+	one  = []set{{1, 1}}
+)
+
+// Searches are the configurations of the default run: two participants, two
+// client instances with one transaction each, two coordinators and one takeover
+// (by which the first is dead or a zombie), deadlines whenever they like, and
+// one of the kinds of loss and repetition in each.
+func Searches() []Search {
+	s := func(name string, versions []int16, sets []set, b budget) Search {
+		return Search{Name: name, Config: func() *world { return searched("", 2, versions, sets, b) }}
+	}
+	v5, v4 := []int16{bumps, bumps}, []int16{keeps, keeps}
+	return []Search{
+		s("takeover", v5, both, budget{claims: 1, ticks: -1}),
+		s("takeover, a lost answer and its repeated request", v5, both, budget{claims: 1, giveUps: 1}),
+		s("takeover, a broken connection under an EndTxn", v5, both, budget{claims: 1, breaks: 1}),
+		s("takeover, a request that arrives late", v5, both, budget{claims: 1, late: 1}),
+		s("no takeover, scan and session timeout", v5, both, budget{scans: 1, ticks: -1}),
+		s("EndTxn v4, no takeover, a broken connection", v4, both, budget{breaks: 1, ticks: -1}),
+		s("one participant, everything", []int16{bumps}, one, budget{claims: 1, giveUps: 1, breaks: 1, late: 1, scans: 1, ticks: -1}),
+	}
+}
+
+// Deep is one configuration with all kinds of loss and repetition at once. It
+// takes hours.
+func Deep() Search {
+	b := budget{claims: 1, breaks: 1, giveUps: 1, late: 1, scans: 1, ticks: -1}
+	return Search{Name: "everything at once", Config: func() *world {
+		return searched("", 2, []int16{bumps, bumps}, both, b)
+	}}
+}
+
+// Smallest is complete in seconds: one client, one takeover.
+func Smallest() Search {
+	return Search{Name: "one client, takeover", Config: func() *world {
+		return searched("", 1, []int16{bumps, bumps}, both, budget{claims: 1, breaks: 1, giveUps: 1, ticks: -1})
+	}}
+}
+
+// RuleSearches look for what happens when a rule is left out. Each must find a
+// broken promise, on a shortest way. The promise that rules are about is the
+// outcome: that an EndTxn is in the log before it leaves, which R1 says itself,
+// is not checked in them.
+func RuleSearches() []Search {
+	v5, v4 := []int16{bumps, bumps}, []int16{keeps}
+	table := []struct {
+		rule     Mutant
+		versions []int16
+		sets     []set
+		clients  int
+		b        budget
+	}{
+		{withoutR1, v5, both, 1, budget{claims: 1, giveUps: 1, ticks: -1}},
+		{withoutR2, v5, both, 2, budget{ticks: -1, breaks: 1}},
+		{withoutR3, v5, both, 2, budget{}},
+		{withoutR3Ended, v4, one, 1, budget{scans: 1, ticks: -1}},
+		{withoutR4, v5, both, 1, budget{giveUps: 1}},
+		{withoutR5, v5[:1], one, 1, budget{claims: 1, giveUps: 1, scans: 1, ticks: -1}},
+		{withoutR5Record, v5[:1], one, 1, budget{claims: 1, giveUps: 1}},
+	}
+	var out []Search
+	for _, r := range table {
+		out = append(out, Search{Name: string(r.rule), Shortest: true, Config: func() *world {
+			w := searched(r.rule, r.clients, r.versions, r.sets, r.b)
+			w.outcomesOnly = true
+			w.shape.more = r.rule == withoutR3Ended
+			return w
+		}})
+	}
+	return out
+}
+
 // never is a deadline that does not come in a search.
 const never = 10 * sweepIsFar
 

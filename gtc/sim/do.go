@@ -13,6 +13,8 @@ type shape struct {
 	// outsiders is how many of the outsiders' actions are possible:
 	// initialise, abort, initialise with the expected epoch, commit.
 	outsiders int
+	// more: in a search, a client may write on before it ends.
+	more bool
 }
 
 type set struct{ writes, listed uint8 }
@@ -137,8 +139,10 @@ func (w *world) deliver(m message, h int8) {
 			w.send(m)
 		}
 	case endTxnReply:
+		w.own(h)
 		w.endAnswered(h, m)
 	case scanResult:
+		w.own(h)
 		ev := gtc.ScanCompleted{ClusterID: clusterIDs[m.cluster], TookMillis: w.hosts[h].clock.Mono - m.began}
 		switch {
 		case m.code != none:
@@ -193,6 +197,7 @@ func (*attempt) sentBy(w *world, h int8, o endOrder) bool {
 // its fate is unknown; the request, if it has not arrived, may still do so.
 func (w *world) breakConnection(i int) {
 	m := w.bag[i]
+	w.own(m.host)
 	if m.kind == endTxn {
 		w.bag[i].connected = false
 	} else {
@@ -210,6 +215,7 @@ func (w *world) breakConnection(i int) {
 
 func (w *world) hostMove(m move) {
 	h, host := m.a, &w.hosts[m.a]
+	w.own(h)
 	t := host.term
 	switch m.kind {
 	case mvLand:

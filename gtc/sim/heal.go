@@ -28,6 +28,9 @@ func (w *world) settle() {
 		w.clusters[k].down = false
 	}
 	w.budget = budget{ticks: -1}
+	for h := range int8(len(w.hosts)) {
+		w.own(h)
+	}
 	w.quieten()
 	owner := w.owner()
 	if owner < 0 {

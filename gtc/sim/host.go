@@ -15,6 +15,7 @@ type host struct {
 	paused   bool
 	attempts []attempt // the driver's memory, of the process
 	term     *term     // nil when it does not own the partition
+	shared   bool      // term and attempts are also another world's
 }
 
 // term is the life of a machine from one claim to its end. A host whose claim
@@ -75,6 +76,7 @@ func (t *term) clone() *term {
 // claim makes a host the owner: a claim, then the replay of everything before.
 func (w *world) claim(h int8) {
 	host := &w.hosts[h]
+	w.own(h)
 	w.endTerm(h, false)
 	w.log.owner++
 	t := &term{claim: w.log.owner, machine: gtc.NewMachine(w.machine)}
@@ -89,10 +91,11 @@ func (w *world) claim(h int8) {
 // process. What it has sent may still arrive; what it has not appended is gone.
 func (w *world) endTerm(h int8, crash bool) {
 	host := &w.hosts[h]
-	t := host.term
-	if t == nil {
+	if host.term == nil {
 		return
 	}
+	w.own(h)
+	t := host.term
 	host.term = nil
 	for i := range host.attempts {
 		if at := &host.attempts[i]; at.busy {
@@ -144,10 +147,10 @@ func (w *world) carryOut(h int8, out gtc.Output) {
 		switch {
 		case !ok:
 		case p.Lazy && len(forced) == 0:
-			w.tracef("    lazily %s", recordText(p.Record))
+			w.traceRecord("lazily", p.Record)
 			t.lazy = append(t.lazy, p.Record)
 		default:
-			w.tracef("    append %s", recordText(p.Record))
+			w.traceRecord("append", p.Record)
 			forced = append(forced, p.Record)
 			if !p.Lazy {
 				t.last = t.forced + 1
@@ -274,6 +277,7 @@ func (l looking) complete() bool { return l.seen == 1<<len(l.effect.Participants
 
 // receive hands a client's request to a host's machine.
 func (w *world) receive(h int8, m message) {
+	w.own(h)
 	t := w.hosts[h].term
 	id := t.freeRequest()
 	client := m.client

@@ -13,6 +13,8 @@ func (w *world) reduce() {
 		case t.claim == w.log.owner || w.mutant == noFence:
 			// Lazy records land together, and the last says it all.
 			if n := len(t.lazy); n > 1 {
+				w.own(h)
+				t = w.hosts[h].term
 				t.lazy = slices.Clone(t.lazy[n-1:])
 			}
 		default:
@@ -21,7 +23,11 @@ func (w *world) reduce() {
 			// leaves it before: all effects of the id wait for that append.
 			// Until then it does nothing that a slow client or a slow
 			// network does not do as well.
-			t.lazy = nil
+			if len(t.lazy) > 0 {
+				w.own(h)
+				t = w.hosts[h].term
+				t.lazy = nil
+			}
 			if len(t.inflight) > 0 || len(t.looking) > 0 {
 				w.endTerm(h, false)
 			}

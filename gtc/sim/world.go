@@ -55,6 +55,7 @@ type settings struct {
 	retention      bool  // audits find no markers
 	shape          shape // what clients write
 	healing        bool  // no fault any more; clients begin nothing new
+	outcomesOnly   bool  // an EndTxn may leave before its record
 }
 
 // partition is the log: who may append, and the last record of the id, which is
@@ -137,14 +138,21 @@ func (w *world) take(i int) message {
 
 // clone returns a world that goes on independently.
 func (w *world) clone() *world {
-	c := *w
-	for i := range c.hosts {
-		c.hosts[i].term = w.hosts[i].term.clone()
-		c.hosts[i].attempts = slices.Clone(w.hosts[i].attempts)
+	for i := range w.hosts {
+		w.hosts[i].shared = true
 	}
+	c := *w
 	c.txns, c.bag = slices.Clone(w.txns), slices.Clone(w.bag)
 	c.ledger.landed = slices.Clone(w.ledger.landed)
 	return &c // histories of clusters are copied before they are changed
+}
+
+// own makes a host this world's alone, before it is changed.
+func (w *world) own(h int8) {
+	host := &w.hosts[h]
+	if host.shared {
+		host.shared, host.term, host.attempts = false, host.term.clone(), slices.Clone(host.attempts)
+	}
 }
 
 func (w *world) violate(format string, args ...any) {
@@ -194,6 +202,12 @@ func (w *world) execute(o endOrder) (code, producer) {
 		w.violate("transaction %d was committed on %s, and nobody asked for it", owner, clusterIDs[o.cluster])
 	}
 	return code, next
+}
+
+func (w *world) traceRecord(how string, r txnlog.Record) {
+	if w.trace != nil {
+		w.tracef("    %s %s", how, recordText(r))
+	}
 }
 
 func recordText(r txnlog.Record) string {

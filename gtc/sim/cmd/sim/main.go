@@ -1,7 +1,11 @@
+// Command sim runs the simulator and the exhaustive search of the coordinator's
+// core. scripts/sim calls it.
 package main
 
 import (
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -9,13 +13,40 @@ import (
 )
 
 func main() {
-	for _, s := range sim.Try(os.Args[1:]) {
-		t := time.Now()
-		f := s.Run()
-		for _, l := range f.Path {
-			fmt.Println(l)
+	var o sim.Options
+	flag.IntVar(&o.Seeds, "seeds", 0, "simulate so many `worlds`, and look for every mutant")
+	flag.Uint64Var(&o.From, "from", 0, "first `seed`")
+	one := flag.Uint64("seed", 0, "simulate the world of one `seed`")
+	flag.BoolVar(&o.Trace, "trace", false, "with -seed: tell everything that happens")
+	mutant := flag.String("mutant", "", "with -seed: a broken variant; with -mutant list: name them all")
+	flag.BoolVar(&o.Exhaustive, "exhaustive", false, "search every world of the configurations")
+	flag.BoolVar(&o.Deep, "deep", false, "with -exhaustive: the largest configuration too; hours")
+	flag.StringVar(&o.Keep, "keep", "", "append failing seeds to this `file`, and replay those in it first")
+	flag.Parse()
+	o.Mutant = sim.Mutant(*mutant)
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == "seed" {
+			o.Seed = one
 		}
-		f.Path = nil
-		fmt.Printf("%+v %v\n", f, time.Since(t))
+	})
+	began := time.Now()
+	o.Elapsed = func() time.Duration { return time.Since(began) }
+	if err := run(o, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "sim:", err)
+		os.Exit(1)
 	}
+}
+
+func run(o sim.Options, out io.Writer) error {
+	if o.Mutant == "list" {
+		for _, m := range sim.Mutants() {
+			fmt.Fprintln(out, m)
+		}
+		return nil
+	}
+	if o.Seeds == 0 && o.Seed == nil && !o.Exhaustive {
+		flag.Usage()
+		return fmt.Errorf("say what to do: -seeds, -seed or -exhaustive")
+	}
+	return sim.Main(o, out)
 }

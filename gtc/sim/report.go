@@ -1,0 +1,240 @@
+package sim
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options are what the command is asked to do.
+type Options struct {
+	Seeds      int
+	From       uint64
+	Seed       *uint64
+	Trace      bool
+	Mutant     Mutant
+	Exhaustive bool
+	Deep       bool
+	Keep       string // file of failing seeds
+	// Elapsed is the time since the start.
+	Elapsed func() time.Duration
+}
+
+// ErrFound says that a promise was broken, or a mutant not found.
+var ErrFound = errors.New("not as it must be; see above")
+
+// Main does what the command is asked to do, and reports on out.
+func Main(o Options, out io.Writer) error {
+	bad := false
+	if o.Seed != nil {
+		bad = o.oneSeed(out)
+	}
+	if o.Seeds > 0 {
+		kept, err := ReadSeeds(o.Keep)
+		if err != nil {
+			return err
+		}
+		failed := o.manySeeds(out, kept)
+		bad = o.mutants(out) || len(failed) > 0 || bad
+		if err := keepSeeds(o.Keep, kept, failed); err != nil {
+			return err
+		}
+	}
+	if o.Exhaustive {
+		bad = o.search(out) || bad
+	}
+	if bad {
+		return ErrFound
+	}
+	return nil
+}
+
+func (o Options) oneSeed(out io.Writer) bool {
+	var trace func(string)
+	if o.Trace {
+		trace = func(line string) { fmt.Fprintln(out, line) }
+	}
+	r := Simulate(*o.Seed, o.Mutant, trace)
+	fmt.Fprintf(out, "seed %d%s: %d moves, %d committed, %d aborted, %d torn by outsiders: %s\n",
+		r.Seed, withName(r.Mutant), r.Moves, r.Committed, r.Aborted, r.Torn, verdict(r.Violation))
+	return r.Violation != "" && o.Mutant == ""
+}
+
+func withName(m Mutant) string {
+	if m == "" {
+		return ""
+	}
+	return " of mutant " + string(m)
+}
+
+func verdict(violation string) string {
+	if violation == "" {
+		return "every promise kept"
+	}
+	return "VIOLATION: " + violation
+}
+
+// manySeeds simulates on all processors. The kept seeds come first.
+func (o Options) manySeeds(out io.Writer, kept []uint64) []uint64 {
+	var (
+		mu                              sync.Mutex
+		next                            atomic.Int64
+		moves, committed, aborted, torn int
+		failed                          []uint64
+		wg                              sync.WaitGroup
+	)
+	began := o.Elapsed()
+	total := len(kept) + o.Seeds
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= total {
+					return
+				}
+				seed := o.From + uint64(i-len(kept))
+				if i < len(kept) {
+					seed = kept[i]
+				}
+				r := Simulate(seed, "", nil)
+				mu.Lock()
+				moves += r.Moves
+				committed += r.Committed
+				aborted += r.Aborted
+				torn += r.Torn
+				if r.Violation != "" {
+					failed = append(failed, seed)
+					fmt.Fprintf(out, "seed %d: VIOLATION: %s\n  replay: scripts/sim --seed %d --trace\n", seed, r.Violation, seed)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	took := (o.Elapsed() - began).Seconds()
+	fmt.Fprintf(out, "%d seeds (%d of them kept), %d moves in %.1f s: %.0f seeds per second\n", total, len(kept), moves, took, float64(total)/took)
+	fmt.Fprintf(out, "transactions: %d committed, %d aborted, %d torn by outsiders and reported\n", committed, aborted, torn)
+	fmt.Fprintf(out, "violations: %d\n", len(failed))
+	return failed
+}
+
+// mostMutantSeeds bounds the search for a mutant: the slowest takes a tenth.
+const mostMutantSeeds = 20_000
+
+// FindMutant simulates a mutant until a promise is broken.
+func FindMutant(m Mutant) (seeds int, r Result) {
+	for seed := range uint64(mostMutantSeeds) {
+		if r = Simulate(seed, m, nil); r.Violation != "" {
+			return int(seed) + 1, r
+		}
+	}
+	return 0, r
+}
+
+func (o Options) mutants(out io.Writer) (bad bool) {
+	for _, m := range Mutants() {
+		seeds, r := FindMutant(m)
+		if seeds == 0 {
+			bad = true
+			fmt.Fprintf(out, "mutant %-26s NOT FOUND in %d seeds\n", m, mostMutantSeeds)
+			continue
+		}
+		fmt.Fprintf(out, "mutant %-26s found with %4d seeds: %s\n", m, seeds, r.Violation)
+	}
+	return bad
+}
+
+func (o Options) search(out io.Writer) (bad bool) {
+	all := Searches()
+	if o.Deep {
+		all = append(all, Deep())
+	}
+	worlds, complete := int64(0), true
+	for _, s := range all {
+		began := o.Elapsed()
+		f := s.Run()
+		worlds += f.Worlds
+		complete = complete && f.Complete
+		fmt.Fprintf(out, "%s: %d states, %d moves, depth %d, %d ends played out, %.1f s, complete: %v, %s\n",
+			f.Name, f.Worlds, f.Moves, f.Depth, f.Settled, (o.Elapsed() - began).Seconds(), f.Complete, verdict(f.Violation))
+		if f.Violation != "" {
+			bad = true
+			fmt.Fprintln(out, "  "+strings.Join(f.Path, "\n  "))
+		}
+	}
+	fmt.Fprintf(out, "states: %d, violations: %d, complete: %v\n", worlds, int(bit(bad)), complete)
+	for _, s := range RuleSearches() {
+		f := s.Run()
+		if f.Violation == "" {
+			bad = true
+			fmt.Fprintf(out, "%s: NOT FOUND in %d states\n", f.Name, f.Worlds)
+			continue
+		}
+		fmt.Fprintf(out, "%s: found after %d states, %d moves from the start: %s\n", f.Name, f.Worlds, f.Depth, f.Violation)
+		if o.Trace {
+			fmt.Fprintln(out, "  "+strings.Join(f.Path, "\n  "))
+		}
+	}
+	return bad
+}
+
+// ReadSeeds reads a file of seeds, one a line, with a remark behind each that
+// says why it was kept. A file that does not exist has none.
+func ReadSeeds(path string) ([]uint64, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	var seeds []uint64
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %q is no seed", path, n, text)
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds, lines.Err()
+}
+
+// keepSeeds adds failing seeds to the file.
+func keepSeeds(path string, kept, failed []uint64) error {
+	have := map[uint64]bool{}
+	for _, s := range kept {
+		have[s] = true
+	}
+	var b strings.Builder
+	for _, s := range failed {
+		if !have[s] {
+			fmt.Fprintf(&b, "%d\n", s)
+		}
+	}
+	if path == "" || b.Len() == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(b.String())
+	return errors.Join(err, f.Close())
+}
