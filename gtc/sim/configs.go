@@ -71,7 +71,12 @@ func RuleSearches() []Search {
 		out = append(out, Search{Name: string(r.rule), Shortest: true, Config: func() *world {
 			w := searched(r.rule, r.clients, r.versions, r.sets, r.b)
 			w.outcomesOnly = true
-			w.shape.more = r.rule == withoutR3Ended
+			switch r.rule {
+			case withoutR3Ended:
+				w.clients[0].left = 2 // the second is hit by what was meant for the first
+			case withoutR5:
+				w.patience = 0 // so that the coordinator tells what it knows
+			}
 			return w
 		}})
 	}

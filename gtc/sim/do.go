@@ -13,8 +13,6 @@ type shape struct {
 	// outsiders is how many of the outsiders' actions are possible:
 	// initialise, abort, initialise with the expected epoch, commit.
 	outsiders int
-	// more: in a search, a client may write on before it ends.
-	more bool
 }
 
 type set struct{ writes, listed uint8 }

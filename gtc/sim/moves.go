@@ -88,9 +88,6 @@ func (w *world) moves(b []move) []move {
 
 func (w *world) clientMoves(b []move, i int8) []move {
 	c := &w.clients[i]
-	if w.shape.more && c.phase == wantsEnd && !w.txns[c.txn].asked {
-		b = append(b, move{mvWriteMore, i, 0})
-	}
 	switch c.phase {
 	case asleep, gone:
 		if c.lives > 0 && !w.healing {

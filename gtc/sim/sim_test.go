@@ -71,7 +71,7 @@ func TestSmallestSearchIsComplete(t *testing.T) {
 	if !f.Complete || f.Violation != "" {
 		t.Errorf("complete: %v, %s\n%v", f.Complete, verdict(f.Violation), f.Path)
 	}
-	if f.Worlds < 10_000 {
+	if f.Worlds < 1_000 {
 		t.Errorf("%d states: the world has become too small", f.Worlds)
 	}
 	t.Logf("%d states, %d moves, depth %d", f.Worlds, f.Moves, f.Depth)
