@@ -49,7 +49,7 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 
 // Begin starts a transaction. The one before must have ended: Begin returns
 // ErrTxnOpen while its outcome is not known, and waits while a cluster still
-// has to end it (*PendingError when ctx ends before that). After a heuristic
+// has to commit it (*PendingError when ctx ends before that) or abort it. After a heuristic
 // outcome Begin returns the *HeuristicError again until an operator has told
 // the coordinator to forget it. *FencedError: another client has the id.
 func (cl *Client) Begin(ctx context.Context) (*Txn, error) {
@@ -63,10 +63,7 @@ func (cl *Client) Begin(ctx context.Context) (*Txn, error) {
 	if err := cl.settle(ctx); err != nil {
 		return nil, err
 	}
-	if err := cl.session.refresh(ctx); err != nil {
-		return nil, err
-	}
-	if err := cl.session.begin(ctx); err != nil {
+	if err := cl.session.start(ctx); err != nil {
 		return nil, err
 	}
 	cl.last = newTxn(cl.session)

@@ -251,6 +251,7 @@ func TestInitProducerIDIsHeldBack(t *testing.T) {
 	}{
 		"shut":     {phaseShut, kerr.InvalidProducerEpoch.Code},
 		"adopt":    {phaseAdopt, kerr.InvalidProducerEpoch.Code},
+		"abort":    {phaseAbort, kerr.InvalidProducerEpoch.Code},
 		"required": {phaseInit, kerr.UnsupportedVersion.Code},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -307,8 +307,14 @@ func (t *Txn) settle(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := t.wait(ctx); err != nil {
-			return err
+		// An abort need not be waited for: a producer that is initialised
+		// again aborts what is left, and InitGlobalTxn before it waits as
+		// long as must be. A session that ended by its timeout answers
+		// "aborted, pending" for ever, until it is initialised again.
+		if t.result.Outcome != OutcomeAborted || t.result.heuristic() {
+			if err := t.wait(ctx); err != nil {
+				return err
+			}
 		}
 		for i, p := range t.session.participants {
 			if t.touched[i].Load() {

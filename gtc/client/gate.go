@@ -21,7 +21,10 @@ const (
 	phaseShut phase = iota
 	// phaseInit: InitGlobalTxn has answered and no transaction is open (R3).
 	phaseInit
-	// phaseAbort: commit was never asked for, so this client may abort.
+	// phaseAbort: commit was never asked for, so this client may abort. kgo's
+	// own way after some errors, an InitProducerId, stays shut: another client
+	// may have got the id since InitGlobalTxn answered, and Kafka aborts what
+	// that one has open without comparing epochs.
 	phaseAbort
 	// phaseAdopt: the coordinator has ended the transaction; kgo's EndTxn is
 	// answered here and never leaves.
@@ -102,10 +105,9 @@ func (g *gate) initProducerID(r *kmsg.InitProducerIDRequest, brokerMax int16) ve
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.phase != phaseInit && g.phase != phaseAbort {
-		// kgo takes INVALID_PRODUCER_EPOCH as the end of this producer id,
-		// fails the records, and still sends the EndTxn(abort) or
-		// initialises in the abort that follows.
+	if g.phase != phaseInit {
+		// kgo takes INVALID_PRODUCER_EPOCH as the end of this producer id and
+		// fails the records.
 		return verdict{answer: refuseInit(r, kerr.InvalidProducerEpoch)}
 	}
 	offered := r.Version == initProducerIDStable && brokerMax >= initProducerID2PC

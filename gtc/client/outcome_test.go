@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
@@ -109,6 +110,50 @@ func TestNoNewProducerEpochInsideATransaction(t *testing.T) {
 		if got := visible(t, addr); len(got) != 0 {
 			t.Errorf("visible %q, want nothing", got)
 		}
+	}
+}
+
+// A client that slept while another took the id over finds its records refused
+// and aborts. Below transaction.version 2 kgo would do that by InitProducerId,
+// for which Kafka aborts what the other one has open: voted on and decided,
+// perhaps. (R3: InitGlobalTxn comes first, and refuses it.)
+func TestAbortOfASleeperLeavesTheOtherClientAlone(t *testing.T) {
+	e := newEnv(t)
+	below2 := kversion.Stable()
+	below2.SetMaxKeyVersion(0, 11)
+	below2.SetMaxKeyVersion(keyEndTxn, 4)
+	versions := kgo.MaxVersions(below2)
+	o := e.options()
+	o.Clusters["us"] = Cluster{ClientOpts: []kgo.Opt{kgo.SeedBrokers(e.us.addr), versions}}
+	sleeper := open(t, o)
+	txn := begin(t, sleeper)
+	if err := txn.ProduceSync(t.Context(), "us", &kgo.Record{Topic: topic, Value: []byte("a")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := kgo.NewClient(kgo.SeedBrokers(e.us.addr), versions, kgo.TransactionalID(o.GlobalTransactionalID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err = other.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err = other.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("b")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	inits := e.us.inits.Load()
+	produce(t, txn, "us", "c")
+	if _, err = txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*AbortedError)) {
+		t.Fatalf("Commit = %v, want an AbortedError", err)
+	}
+	if got := e.us.inits.Load(); got != inits {
+		t.Errorf("the sleeper sent %d InitProducerId", got-inits)
+	}
+	if err = other.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+		t.Errorf("the other client's commit: %v", err)
+	}
+	if got, want := visible(t, e.us.addr), []string{"b"}; !slices.Equal(got, want) {
+		t.Errorf("visible %q, want %q", got, want)
 	}
 }
 
@@ -435,6 +480,45 @@ func TestSessionEndedByTimeoutIsReopened(t *testing.T) {
 		t.Fatalf("Commit = %v, want a FencedError", err)
 	}
 	txn = begin(t, cl)
+	produce(t, txn, "us", "b")
+	produce(t, txn, "eu", "b")
+	commit(t, txn)
+	for _, c := range []participantCluster{e.us, e.eu} {
+		if got, want := visible(t, c.addr), []string{"b"}; !slices.Equal(got, want) {
+			t.Errorf("%s shows %q, want %q", c.name, got, want)
+		}
+	}
+}
+
+// A session that ended by its timeout does not follow what becomes of a
+// transaction that it never heard of: "aborted, pending" stays the answer, and
+// is no reason to wait.
+func TestAbortThatStaysPendingIsNotWaitedFor(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	var over atomic.Bool
+	e.endHook = func(_ int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		if over.Load() {
+			return nil, false
+		}
+		resp := wire.NewPtrEndGlobalTxnResponse()
+		resp.Outcome = wire.OutcomeAborted
+		for _, p := range req.Participants {
+			resp.Participants = append(resp.Participants, wire.EndGlobalTxnResponseParticipant{
+				ClusterID: p.ClusterID, State: wire.ParticipantPending, ProducerID: -1, ProducerEpoch: -1,
+			})
+		}
+		return resp, true
+	}
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	produce(t, txn, "eu", "a")
+	e.endSession()
+	if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*AbortedError)) {
+		t.Fatalf("Commit = %v, want an AbortedError", err)
+	}
+	txn = begin(t, cl)
+	over.Store(true)
 	produce(t, txn, "us", "b")
 	produce(t, txn, "eu", "b")
 	commit(t, txn)

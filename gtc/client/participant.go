@@ -133,10 +133,9 @@ func (p *participant) initialiseOnce(ctx context.Context) error {
 }
 
 // begin starts a transaction in kgo; the cluster hears of it with the first
-// record. What kgo may still have to do with its producer id happens now.
+// record. The gate is shut: kgo may want to initialise its producer id once
+// more, but since InitGlobalTxn another client may have got the id (R3).
 func (p *participant) begin(ctx context.Context) error {
-	p.gate.setPhase(phaseInit)
-	defer p.gate.setPhase(phaseShut)
 	id, epoch, err := p.kgo.ProducerID(ctx)
 	if err == nil {
 		err = p.kgo.BeginTransaction()
@@ -174,13 +173,37 @@ func (p *participant) abort(ctx context.Context) error {
 	defer p.gate.setPhase(phaseShut)
 	err := p.kgo.EndTransaction(ctx, kgo.TryAbort)
 	if err == nil {
-		// After some errors kgo has not sent EndTxn, and leaves the abort to
-		// an InitProducerId at the next use. The readers should not wait.
 		_, _, err = p.kgo.ProducerID(ctx)
 	}
 	p.begun = false
-	p.stale = p.stale || err != nil
-	return err
+	if err == nil {
+		return nil
+	}
+	// After some errors kgo sends no EndTxn, and would abort by an
+	// InitProducerId; the gate does not let it. The readers should not wait.
+	p.stale = true
+	return p.endTxn(ctx)
+}
+
+// endTxn aborts the transaction by its producer id and epoch (R2): if another
+// client has got the id meanwhile, it is refused, where an InitProducerId would
+// abort what that one has open, decided or not.
+func (p *participant) endTxn(ctx context.Context) error {
+	for {
+		req := kmsg.NewPtrEndTxnRequest()
+		req.TransactionalID = p.id
+		req.ProducerID, req.ProducerEpoch = p.producerID, p.producerEpoch
+		resp, err := req.RequestWith(ctx, p.kgo)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if !errors.Is(err, kerr.ConcurrentTransactions) {
+			return err
+		}
+		if err := pause(ctx, shortestBackoff); err != nil {
+			return err
+		}
+	}
 }
 
 // adopt takes kgo to the state after the coordinator's end of the transaction.

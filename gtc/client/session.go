@@ -96,6 +96,22 @@ func (s *session) initialise(ctx context.Context) error {
 	})
 }
 
+// start begins a transaction, on producers that are initialised again where
+// needed.
+func (s *session) start(ctx context.Context) error {
+	if err := s.refresh(ctx); err != nil {
+		return err
+	}
+	err := s.begin(ctx)
+	if err != nil && ctx.Err() == nil {
+		// kgo wants a new producer epoch: now InitGlobalTxn goes first.
+		if err = s.refresh(ctx); err == nil {
+			err = s.begin(ctx)
+		}
+	}
+	return err
+}
+
 // refresh makes the session fit for another transaction.
 func (s *session) refresh(ctx context.Context) error {
 	stale := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale })
