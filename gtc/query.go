@@ -113,16 +113,19 @@ func describe(now Time, e *entry) Description {
 		return -1, ""
 	}
 	undecided := vol.ending != nil || !busy(v) && len(vol.open) > 0
-	switch {
-	case !undecided:
-		for _, p := range v.Participants {
-			since, detail := age(refOf(p), false)
-			if p.Detail == "" {
-				p.Detail = detail
-			}
-			add(p, since, false)
+	// Torn ones are always shown: what goes on beside them must not hide from
+	// an operator why the id stands still.
+	for _, p := range v.Participants {
+		if undecided && !p.State.Heuristic() {
+			continue
 		}
-	case vol.ending != nil:
+		since, detail := age(refOf(p), false)
+		if p.Detail == "" {
+			p.Detail = detail
+		}
+		add(p, since, false)
+	}
+	if vol.ending != nil {
 		d.State = NameOngoing
 		for _, p := range participantsOf(vol.ending.refs) {
 			since, detail := age(refOf(p), false)

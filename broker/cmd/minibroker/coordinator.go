@@ -6,9 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -47,7 +46,11 @@ func startCoordinator(ctx context.Context, opts broker.Options, f flags) (_ brok
 		return nil, nil, err
 	}
 	parts.add(func() error { log.Close(); return nil })
-	participants, err := openParticipants(cfg, clock, opts.Log)
+	own, err := ownCluster(ctx, opts, &parts)
+	if err != nil {
+		return nil, nil, err
+	}
+	participants, err := openParticipants(cfg, clock, opts.Log, own...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -106,6 +109,7 @@ func coreConfig(cfg *config.Config) gtc.Config {
 	c.ExpirationMillis = g.TransactionalIDExpiration.Milliseconds()
 	c.RetryBackoffMaxMillis = g.RetryBackoffMax.Milliseconds()
 	c.ScanIntervalMillis = g.ScanInterval.Milliseconds()
+	c.VoteTimeoutMillis = g.ParticipantRequestTimeout.Milliseconds()
 	return c
 }
 
@@ -125,7 +129,7 @@ func openLog(ctx context.Context, opts broker.Options) (*topiclog.Log, error) {
 		}
 		o.ClientOpts = home
 	case opts.Embedded != nil:
-		o.ClientOpts = []kgo.Opt{kgo.SeedBrokers(net.JoinHostPort(opts.Node.Host, strconv.Itoa(int(opts.Node.Port)))), kgo.Dialer(opts.Embedded.Dial)}
+		o.ClientOpts = []kgo.Opt{kgo.SeedBrokers(opts.Node.Addr()), kgo.Dialer(opts.Embedded.Dial)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLogTimeout)
 	defer cancel()
@@ -137,8 +141,8 @@ type wallClock struct{}
 func (wallClock) Now() time.Time                         { return time.Now() }
 func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-func openParticipants(cfg *config.Config, clock service.Clock, log zerolog.Logger) (*participant.Clusters, error) {
-	o := participant.Options{Clock: clock.Now, Logger: log}
+func openParticipants(cfg *config.Config, clock service.Clock, log zerolog.Logger, own ...participant.Config) (*participant.Clusters, error) {
+	o := participant.Options{Clock: clock.Now, Logger: log, Clusters: own}
 	for _, c := range cfg.Clusters {
 		kopts, err := clientOpts(c)
 		if err != nil {
@@ -150,6 +154,32 @@ func openParticipants(cfg *config.Config, clock service.Clock, log zerolog.Logge
 		})
 	}
 	return participant.New(o)
+}
+
+// ownCluster makes the embedded cluster a participant, unless the configuration
+// names it already. Its client goes through a front of its own, which shows
+// what every other client is shown, and no coordinator.
+func ownCluster(ctx context.Context, opts broker.Options, parts *closers) ([]participant.Config, error) {
+	if opts.Embedded == nil {
+		return nil, nil
+	}
+	addr := opts.Node.Addr()
+	for _, c := range opts.Config.Clusters {
+		if c.ClusterID == opts.Embedded.ClusterID() || slices.Contains(c.BootstrapServers, addr) {
+			return nil, nil
+		}
+	}
+	opts.Coordinator = nil
+	front, err := broker.NewFront(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	parts.add(func() error { return shutdown(front, opts.Log) })
+	return []participant.Config{{
+		Alias: "this cluster", ExpectedClusterID: opts.Embedded.ClusterID(),
+		ClientOpts:     []kgo.Opt{kgo.SeedBrokers(addr), kgo.Dialer(front.Dial)},
+		RequestTimeout: opts.Config.GlobalTransactions.ParticipantRequestTimeout,
+	}}, nil
 }
 
 // clientOpts are the way into a cluster.
