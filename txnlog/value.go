@@ -89,9 +89,10 @@ type GlobalTransaction struct {
 	State State
 	// GlobalEpoch is the coordinator's fence for clients of the id.
 	GlobalEpoch int32
-	// Sequence is the number of the last decided transaction, 0 when there
-	// was none; it goes on over epochs. The next one is greater, by 1 unless
-	// the lazily written end of a one-phase commit was lost.
+	// Sequence is the number of the last decided transaction; one below the
+	// first, which is a wall clock time, when there was none. It goes on over
+	// epochs, and the next is greater, by 1 unless the lazily written end of
+	// a one-phase commit was lost.
 	Sequence int64
 	// TimeoutMillis bounds an undecided transaction.
 	TimeoutMillis int32

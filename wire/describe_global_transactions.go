@@ -176,7 +176,7 @@ type DescribeGlobalTransactionsResponseGlobalTransaction struct {
 	// The epoch of the present session. The default is -1.
 	GlobalEpoch int32
 
-	// The number of the last decided transaction, 0 when there was none. The default is
+	// The number of the last decided transaction; one below the first when there was none. The default is
 	// -1.
 	Sequence int64
 
