@@ -333,3 +333,33 @@ func TestAnIDDoesNotWaitForTheRecordOfAnother(t *testing.T) {
 		t.Errorf("fast is %s", state)
 	}
 }
+
+// An answer that waits for the log is not forgotten when the log fails: who asks
+// is told to ask again (or, if he came late, what the log says).
+func TestADescriptionThatWaitsForALostRecordIsAnswered(t *testing.T) {
+	store := memlog.NewStore(1)
+	st := play(t, store, newClusters()).active()
+	s := st.open("pay", "a", "b")
+	store.Hold(0)
+	ended := s.ending(true, time.Minute)
+	st.inFlight(1)
+	described := make(chan wire.DescribeGlobalTransactionsResponseGlobalTransaction, 1)
+	go func() { described <- st.describe("pay") }()
+	select {
+	case d := <-described:
+		t.Fatalf("told %s before it is durable", d.State)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if !st.log.Fail(0) {
+		t.Fatal("nothing was in flight")
+	}
+	select {
+	case d := <-described:
+		if d.ErrorCode != kerr.CoordinatorLoadInProgress.Code && d.State != wire.StateEmpty {
+			t.Errorf("code %d state %q, want COORDINATOR_LOAD_IN_PROGRESS", d.ErrorCode, d.State)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("no answer")
+	}
+	<-ended
+}

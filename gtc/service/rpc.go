@@ -232,12 +232,13 @@ func (s *Service) query(ctx context.Context, sh *shard, f func(*gtc.Machine, gtc
 		return sh.whyInactive()
 	}
 	done := make(chan error, 1)
+	gone := func() { done <- errLoading }
 	sh.inbox.put(task{
 		run: func(t *term) {
 			f(t.machine, s.o.Clock.Now())
-			sh.whenDurable(func() { done <- nil })
+			sh.whenDurable(func() { done <- nil }, gone)
 		},
-		gone: func() { done <- errLoading },
+		gone: gone,
 	})
 	select {
 	case err := <-done:

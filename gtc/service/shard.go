@@ -56,6 +56,7 @@ type term struct {
 type heldEffect struct {
 	after uint64
 	do    func()
+	gone  func() // instead, when the term ends first; nil when nobody waits
 }
 
 func newShard(s *Service, partition int32) *shard {
@@ -171,6 +172,11 @@ func (sh *shard) serve() error {
 		for r := range t.requests {
 			sh.s.calls.answer(r, answer{err: errLoading})
 		}
+		for _, h := range t.held {
+			if h.gone != nil {
+				h.gone()
+			}
+		}
 	}()
 	for {
 		select {
@@ -227,7 +233,7 @@ func (sh *shard) carryOut(out gtc.Output) {
 	}
 	sh.linger()
 	for _, r := range reports {
-		sh.whenDurable(r)
+		sh.whenDurable(r, nil)
 	}
 	for _, e := range out.Effects {
 		id, do := effectID(e), sh.effect(e)
@@ -332,11 +338,12 @@ func (sh *shard) armTimer() {
 }
 
 // whenDurable runs f in the shard, when everything that the machine has decided
-// so far is durable: an answer must not show what a crash may take back.
-func (sh *shard) whenDurable(f func()) {
+// so far is durable: an answer must not show what a crash may take back. gone,
+// if any, runs instead when the term ends before that.
+func (sh *shard) whenDurable(f, gone func()) {
 	t := sh.term
 	if t.forced > t.durable {
-		t.held = append(t.held, heldEffect{after: t.forced, do: f})
+		t.held = append(t.held, heldEffect{after: t.forced, do: f, gone: gone})
 		return
 	}
 	f()
