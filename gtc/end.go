@@ -145,6 +145,7 @@ func (w *work) begin(r EndRequest) {
 		refs: slices.Clone(r.Participants), votesBy: w.s.now.Mono + w.s.m.cfg.VoteTimeoutMillis,
 	}
 	w.volatile.ending = e
+	w.forgetEarlier(e.refs)
 	leftover := func(ref ParticipantRef) bool { return w.volatile.driving(ref, true) }
 	switch {
 	case !r.Commit:

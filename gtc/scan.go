@@ -81,6 +81,21 @@ func (w *work) forgetOpen(ref ParticipantRef) {
 	w.volatile.open = slices.DeleteFunc(w.volatile.open, func(o open) bool { return o.ref() == ref })
 }
 
+// forgetEarlier drops what was seen open, on the clusters of a transaction that
+// its client asks to end, of the transactions before it. They have ended, or
+// this one could not have begun; and a client ends its own aborts by itself, so
+// that only the next complete look would tell. If none succeeds for as long as
+// the timeout, because the cluster does not answer or because ends of this id
+// come and go during each look, a healthy session would be ended for what was
+// over long ago.
+func (w *work) forgetEarlier(refs []ParticipantRef) {
+	w.volatile.open = slices.DeleteFunc(w.volatile.open, func(o open) bool {
+		return slices.ContainsFunc(refs, func(ref ParticipantRef) bool {
+			return ref.ClusterID == o.clusterID && ref != o.ref()
+		})
+	})
+}
+
 // abortOverdue ends what has been open for longer than the session's timeout
 // and is not being ended already.
 func (w *work) abortOverdue() {
