@@ -254,23 +254,27 @@ func (s *Service) describe(ctx context.Context, req *wire.DescribeGlobalTransact
 	resp := req.ResponseKind().(*wire.DescribeGlobalTransactionsResponse)
 	for _, id := range req.GlobalTransactionalIDs {
 		one := wire.NewDescribeGlobalTransactionsResponseGlobalTransaction()
-		one.GlobalTransactionalID = id
 		sh, err := s.shardFor(id)
 		if err == nil {
+			// The shard may come to it when this request has given up, so
+			// what it fills is read only if query says that it has.
+			seen := one
 			err = s.query(ctx, sh, func(m *gtc.Machine, now gtc.Time) {
 				d, ok := m.Describe(now, id)
 				if !ok {
-					one.ErrorCode = kerr.TransactionalIDNotFound.Code
+					seen.ErrorCode = kerr.TransactionalIDNotFound.Code
 					return
 				}
-				fillDescription(&one, d)
+				fillDescription(&seen, d)
 			})
+			if err == nil {
+				one = seen
+			}
 		}
 		if err != nil {
-			one = wire.NewDescribeGlobalTransactionsResponseGlobalTransaction()
-			one.GlobalTransactionalID = id
 			one.ErrorCode, one.ErrorMessage = errorCode(err)
 		}
+		one.GlobalTransactionalID = id
 		resp.GlobalTransactions = append(resp.GlobalTransactions, one)
 	}
 	return resp
