@@ -58,6 +58,12 @@ func (e *ForeignRecordError) Error() string {
 //
 // While there is no owner (at the beginning, after a seal) every record
 // counts: compaction removes all claims but the last of a stretch.
+//
+// A record under a higher epoch of the owner's producer id is as good as its
+// claim. Nobody writes under an epoch before the claim of it, so the claim was
+// there: compaction has removed it between two reads of a replay, after the
+// claim before it had been read. Left out, the decisions of that owner would be
+// lost, and those after them that no later claim saves.
 type Replay struct {
 	Partition int32
 	// Entry receives the records that count. Its error ends the replay.
@@ -85,6 +91,9 @@ func (r *Replay) Feed(rec RawRecord) error {
 	isClaim := err == nil && key.Type == TypeClaim
 	if isClaim && rec.Value != nil && r.claim(rec) {
 		return nil
+	}
+	if r.owned && rec.ProducerID == r.ownerID && rec.ProducerEpoch > r.ownerEpoch {
+		r.ownerEpoch = rec.ProducerEpoch
 	}
 	switch {
 	case r.owned && (rec.ProducerID != r.ownerID || rec.ProducerEpoch != r.ownerEpoch):

@@ -85,12 +85,26 @@ func TestAfterAClaimOnlyItsOwnersRecordsCount(t *testing.T) {
 	s.claim(1, 0)         // 101
 	s.put(1, 0, "mine")
 	s.put(2, 0, "stranger") // 103
-	s.put(1, 1, "epoch to come")
-	s.claim(1, 1) // 105
-	s.put(1, 0, "old epoch")
+	s.claim(1, 1)
+	s.put(1, 0, "old epoch") // 105
 	s.put(1, 1, "new epoch")
 	s.want("before", "mine", "new epoch")
-	s.wantForeign(103, 104, 106)
+	s.wantForeign(103, 105)
+}
+
+// Compaction in the middle of a replay: the first claim is read, then the part
+// behind it is cleaned, so that of the two claims there only the last is left.
+func TestAClaimThatCompactionRemovedDuringTheReplayIsNotMissed(t *testing.T) {
+	s := newScript(t)
+	s.claim(1, 5)
+	s.put(1, 5, "a")
+	// s.claim(1, 6) is gone
+	s.put(1, 6, "decided by the second")
+	s.put(1, 5, "refused by the broker in truth") // 103
+	s.claim(1, 7)
+	s.put(1, 7, "b")
+	s.want("a", "decided by the second", "b")
+	s.wantForeign(103)
 }
 
 func TestAClaimOfAnotherProducerNeedsTheSealOfTheOwner(t *testing.T) {
