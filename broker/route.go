@@ -60,6 +60,8 @@ func (f *Front) route(req *request) plan {
 		return f.routeCreateTopics(req, body)
 	case *kmsg.CreatePartitionsRequest:
 		return f.routeCreatePartitions(body)
+	case *kmsg.DescribeTransactionsRequest:
+		return plan{edit: editAs(showOffsets)}
 	case *kmsg.DescribeConfigsRequest:
 		return plan{edit: editAs(f.showConfigs(body))}
 	case *kmsg.AlterConfigsRequest:

@@ -93,3 +93,18 @@ func named(id *string) bool { return id != nil && *id != "" }
 func halfProducer(producerID int64, epoch int16) bool {
 	return (producerID == -1) != (epoch == -1)
 }
+
+// showOffsets lists the topic of the group offsets in a transaction that has
+// nothing else, as Kafka does: whoever looks must be able to tell it from an
+// empty one. kfake keeps staged offsets apart from partitions and leaves them
+// out; it has no access control here that would hide the others.
+func showOffsets(resp *kmsg.DescribeTransactionsResponse) kmsg.Response {
+	for i := range resp.TransactionStates {
+		if s := &resp.TransactionStates[i]; s.State == "Ongoing" && len(s.Topics) == 0 {
+			offsets := kmsg.NewDescribeTransactionsResponseTransactionStateTopic()
+			offsets.Topic, offsets.Partitions = "__consumer_offsets", []int32{0}
+			s.Topics = append(s.Topics, offsets)
+		}
+	}
+	return resp
+}
