@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -29,8 +30,9 @@ type rawClient struct {
 	refs map[string]wire.EndGlobalTxnRequestParticipant
 }
 
-// openRaw opens a session and initialises a producer on each cluster.
-func openRaw(ctx context.Context, addr, id string, clusters map[string]participantCluster, timeoutMillis int32) (*rawClient, error) {
+// openRaw opens a session and initialises a producer on each cluster, with no
+// transaction timeout unless one of its own is given.
+func openRaw(ctx context.Context, addr, id string, clusters map[string]participantCluster, timeoutMillis int32, own ...map[string]time.Duration) (*rawClient, error) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.MaxVersions(wire.Versions()), kgo.RequestRetries(0))
 	if err != nil {
 		return nil, err
@@ -53,8 +55,11 @@ func openRaw(ctx context.Context, addr, id string, clusters map[string]participa
 	}
 	c.epoch, c.sequence = resp.GlobalEpoch, resp.Sequence
 	for name, at := range clusters {
-		c.producers[name], err = kgo.NewClient(kgo.SeedBrokers(at.addr), kgo.TransactionalID(id),
-			kgo.TransactionTimeout(math.MaxInt32*time.Millisecond))
+		timeout := math.MaxInt32 * time.Millisecond
+		for _, o := range own {
+			timeout = cmp.Or(o[name], timeout)
+		}
+		c.producers[name], err = kgo.NewClient(kgo.SeedBrokers(at.addr), kgo.TransactionalID(id), kgo.TransactionTimeout(timeout))
 		if err != nil {
 			return nil, err
 		}
