@@ -121,7 +121,7 @@ func (c *coordinator) ask(ctx context.Context, attempt func(context.Context, kms
 				c.forget(node)
 			}
 		}
-		if !again(err) {
+		if !again(err) && !c.replaced(err) {
 			return err
 		}
 		if errors.Is(err, errUndecided) {
@@ -132,6 +132,14 @@ func (c *coordinator) ask(ctx context.Context, attempt func(context.Context, kms
 		}
 		backoff = min(2*backoff, c.backoffMax)
 	}
+}
+
+// replaced reports that somebody else who asks has found the coordinator moved
+// and closed the connection under this request.
+func (c *coordinator) replaced(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return isClosed(err) && !c.closed
 }
 
 // pause waits for d or the end of ctx.

@@ -117,13 +117,14 @@ func (t *Txn) wait(ctx context.Context) error {
 }
 
 // finished reports whether there is nothing to do any more, with the error that
-// the caller gets for it.
+// the caller gets for it. What was told once stays, also when the coordinator
+// has refused to say it again (Wait asks again, another client may have come).
 func (t *Txn) finished(verdict func() error) (bool, error) {
 	switch {
-	case t.lost != nil:
-		return true, t.lost
 	case t.known:
 		return true, verdict()
+	case t.lost != nil:
+		return true, t.lost
 	}
 	return false, nil
 }
@@ -322,6 +323,7 @@ func (t *Txn) settle(ctx context.Context) error {
 			}
 		}
 		t.session.sequence = t.asked.Sequence + 1
+		t.asked = nil // under another session it would be refused, and that session be taken for fenced
 	}
 	for _, p := range t.session.participants {
 		p.leave(ctx)

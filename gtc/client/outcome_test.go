@@ -348,6 +348,35 @@ func TestPendingParticipant(t *testing.T) {
 	commit(t, txn)
 }
 
+// Committed stays committed: that the coordinator does not say it again to a
+// client that was fenced since does not make the outcome unknown.
+func TestWhatWasToldStays(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	e.endHook = func(n int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		if n > 1 {
+			return refusal(kerr.ProducerFenced.Code), true
+		}
+		resp := wire.NewPtrEndGlobalTxnResponse()
+		resp.Outcome = wire.OutcomeCommitted
+		resp.Participants = []wire.EndGlobalTxnResponseParticipant{{
+			ClusterID: req.Participants[0].ClusterID, State: wire.ParticipantPending, ProducerID: -1, ProducerEpoch: -1,
+		}}
+		return resp, true
+	}
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	if _, err := txn.Commit(deadline(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := txn.Wait(deadline(t, 10*time.Second)); !errors.As(err, new(*FencedError)) {
+		t.Errorf("Wait = %v, want a FencedError", err)
+	}
+	if r, err := txn.Commit(deadline(t, 10*time.Second)); err != nil || r.Outcome != OutcomeCommitted {
+		t.Errorf("Commit again = %+v, %v, want committed as before", r, err)
+	}
+}
+
 // A participant whose producer cannot go on is initialised again, after
 // InitGlobalTxn.
 func TestProducerIsInitialisedAgainWhenTheReplySaysSo(t *testing.T) {
@@ -517,8 +546,12 @@ func TestAbortThatStaysPendingIsNotWaitedFor(t *testing.T) {
 	if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*AbortedError)) {
 		t.Fatalf("Commit = %v, want an AbortedError", err)
 	}
+	first := txn
 	txn = begin(t, cl)
 	over.Store(true)
+	if _, err := first.Wait(deadline(t, 10*time.Second)); err != nil { // nor does it ask any more
+		t.Errorf("Wait for the first = %v", err)
+	}
 	produce(t, txn, "us", "b")
 	produce(t, txn, "eu", "b")
 	commit(t, txn)
