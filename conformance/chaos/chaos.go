@@ -90,7 +90,7 @@ func (d *driver) run(ctx context.Context) error {
 	}
 	var nodes []string
 	for _, n := range d.nodes {
-		nodes = append(nodes, n.addr)
+		nodes = append(nodes, n.Addr)
 	}
 	var err error
 	if d.audit, err = newAuditor(nodes, addrs); err != nil {
@@ -137,7 +137,7 @@ func only(faults []fault, name string) []fault {
 // round is one fault under load, its healing, and the verdict.
 func (d *driver) round(ctx context.Context, number int, r round) error {
 	for _, w := range d.workers {
-		if !w.running() {
+		if !w.Running() {
 			if err := w.start(ctx); err != nil {
 				return err
 			}

@@ -23,7 +23,7 @@ type fault struct {
 func (r *rig) faults() []fault {
 	fs := []fault{{name: "no fault", inject: nothing, heal: nothing}}
 	for _, n := range r.nodes {
-		fs = append(fs, fault{"kill " + n.name, func(context.Context) error { return n.kill() }, n.start}, pause(n.name, func(s syscall.Signal) error { return n.signal(s) }))
+		fs = append(fs, fault{"kill " + n.Name, func(context.Context) error { return n.Kill() }, n.Start}, pause(n.Name, func(s syscall.Signal) error { return n.Signal(s) }))
 	}
 	clusters := []*cluster.Cluster{r.us, r.eu}
 	if r.home != nil {
@@ -33,15 +33,15 @@ func (r *rig) faults() []fault {
 		fs = append(fs, fault{"kill " + c.Name, c.Kill, c.Start}, fault{"pause " + c.Name, c.Pause, c.Resume})
 	}
 	for _, w := range r.workers {
-		fs = append(fs, fault{"kill client " + w.options.ID, func(context.Context) error { return w.kill() }, func(ctx context.Context) error {
+		fs = append(fs, fault{"kill client " + w.options.ID, func(context.Context) error { return w.Kill() }, func(ctx context.Context) error {
 			if err := w.start(ctx); err != nil {
 				return err
 			}
 			w.run()
 			return nil
 		}})
-		fs = append(fs, fault{"kill client for the round " + w.options.ID, func(context.Context) error { return w.kill() }, nothing})
-		fs = append(fs, pause("client "+w.options.ID, func(s syscall.Signal) error { return w.signal(s) }))
+		fs = append(fs, fault{"kill client for the round " + w.options.ID, func(context.Context) error { return w.Kill() }, nothing})
+		fs = append(fs, pause("client "+w.options.ID, func(s syscall.Signal) error { return w.Signal(s) }))
 	}
 	for _, l := range r.links.all {
 		for _, how := range spoils {

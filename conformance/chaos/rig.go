@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/cluster"
+	"github.com/kafka-gtc/kafka-gtc/conformance/node"
 )
 
 // Times of the coordinator and of the clusters, short like those of the load.
@@ -40,7 +41,7 @@ type rig struct {
 	byName  map[string]*link
 	us, eu  *cluster.Cluster
 	home    *cluster.Cluster // nil with one node
-	nodes   []*node
+	nodes   []*node.Node
 	workers []*worker
 }
 
@@ -155,11 +156,11 @@ func (r *rig) coordinator(ctx context.Context, us, eu, home string) ([]string, e
 				fmt.Sprintf("global.transaction.coordinator.session.timeout.ms=%d", nodeSession.Milliseconds()),
 				"global.transaction.state.log.replication.factor=1", "global.transaction.state.log.min.isr=1")
 		}
-		n, err := newNode(r.o.Minibroker, r.dir, name, server, properties)
+		n, err := node.New(r.o.Minibroker, r.dir, name, server, properties)
 		if err != nil {
 			return nil, err
 		}
-		if err = n.start(ctx); err != nil {
+		if err = n.Start(ctx); err != nil {
 			return nil, err
 		}
 		r.nodes = append(r.nodes, n)
@@ -171,13 +172,13 @@ func (r *rig) coordinator(ctx context.Context, us, eu, home string) ([]string, e
 // stop ends everything that was started.
 func (r *rig) stop() error {
 	for _, w := range r.workers {
-		if w.process != nil {
-			w.stop()
+		if w.Process != nil {
+			w.Stop()
 			w.read.Wait()
 		}
 	}
 	for _, n := range r.nodes {
-		n.stop()
+		n.Stop()
 	}
 	r.links.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
