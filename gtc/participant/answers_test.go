@@ -247,6 +247,12 @@ func TestWhatTheStateProves(t *testing.T) {
 	if got := v.outcome(ceiling, 5, false); got != committed {
 		t.Errorf("after the epoch ceiling: %d, want committed", got)
 	}
+	ceiling.AuditTopic, ceiling.StartMillis = "", 0
+	for sole, want := range map[bool]finding{true: committed, false: movedOn} {
+		if got := v.outcome(ceiling, 5, sole); got != want {
+			t.Errorf("after the epoch ceiling, never seen open, the only one %v: %d, want %d", sole, got, want)
+		}
+	}
 }
 
 // Of an only participant, which is ended without a look before, a coordinator

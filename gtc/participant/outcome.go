@@ -107,8 +107,8 @@ func (v view) endOf(p txnlog.Participant, version int16, sole bool) bool {
 	switch {
 	case v.producerID != p.ProducerID:
 		// The end of epoch 32766 hands out a new producer id. Only the start
-		// time ties the two together.
-		return version >= endTxnBumps && p.ProducerEpoch == lastEpoch && v.producerEpoch == 0 && seenOpen(p)
+		// time ties the two together, or that nothing can have come between.
+		return version >= endTxnBumps && p.ProducerEpoch == lastEpoch && v.producerEpoch == 0 && (seenOpen(p) || sole)
 	case version >= endTxnBumps:
 		return next
 	default:
