@@ -273,3 +273,29 @@ func TestALoadThatWasOvertakenIsNotUsed(t *testing.T) {
 		t.Errorf("told %v of what is complete", told)
 	}
 }
+
+// Case 19: what a newer coordinator noted beside a record, and this one does not
+// understand, is still there after this one has rewritten it.
+func TestUnknownFieldsSurviveARewrite(t *testing.T) {
+	store := memlog.NewStore(1)
+	v := value(txnlog.StatePrepareCommit, "a", "b")
+	v.UnknownTags = map[uint32][]byte{77: []byte("of a newer one")}
+	put(t, store, "pay", v)
+	st := play(t, store, newClusters(), func(o *service.Options) { o.LazyLinger = time.Millisecond }).active()
+	s := &session{st: st, id: "pay", epoch: 1, sequence: 6, refs: []wire.EndGlobalTxnRequestParticipant{
+		{ClusterID: "a", ProducerID: 7, ProducerEpoch: 4}, {ClusterID: "b", ProducerID: 7, ProducerEpoch: 4},
+	}}
+	decided(t, s.until(true), wire.OutcomeCommitted)
+	entries, err := store.Entries(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) < 3 {
+		t.Fatalf("%d records, want the first, its completion and the next decision", len(entries))
+	}
+	for _, e := range entries {
+		if got := string(e.Value.UnknownTags[77]); got != "of a newer one" {
+			t.Errorf("offset %d, state %v: the unknown field is %q", e.Offset, e.Value.State, got)
+		}
+	}
+}

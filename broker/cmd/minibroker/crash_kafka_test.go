@@ -49,3 +49,12 @@ func TestAKillAroundAForcedEndLeavesOneOutcomeOnKafka(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) { runCrash(t, clusters, c) })
 	}
 }
+
+func TestACommitIsVisibleWhenWaitVisibleReturnsOnKafka(t *testing.T) {
+	eu := kafkaCluster(t, "v44b", cluster.V44)
+	for name, p := range map[string]cluster.Profile{"v44": cluster.V44, "v44tv1": cluster.V44TV1} {
+		t.Run(name, func(t *testing.T) {
+			visibleWhenToldSo(t, map[string]participantCluster{"us": kafkaCluster(t, name, p), "eu": eu})
+		})
+	}
+}

@@ -130,13 +130,14 @@ func runCrash(t *testing.T, clusters map[string]participantCluster, c crash) {
 // topic that nobody else uses.
 type crashWorld struct {
 	clusters  map[string]participantCluster
+	aliases   []string // of the clusters that are configured
 	dir, addr string
 	id, topic string
 }
 
 func newCrashWorld(t *testing.T, clusters map[string]participantCluster) *crashWorld {
 	t.Helper()
-	return &crashWorld{clusters: clusters, dir: t.TempDir(), addr: freeAddr(t), id: uniqueID(t), topic: newTopic(t, clusters)}
+	return &crashWorld{clusters: clusters, aliases: []string{"us", "eu"}, dir: t.TempDir(), addr: freeAddr(t), id: uniqueID(t), topic: newTopic(t, clusters)}
 }
 
 // start runs the coordinator and waits until it serves.
@@ -144,15 +145,17 @@ func (w *crashWorld) start(t *testing.T, more ...string) *process {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
 	args := append(more, "--ready-file", ready, "--log-level", "info")
-	for _, o := range []string{
+	overrides := []string{
 		"process.roles=broker,gtc", "listeners=PLAINTEXT://" + w.addr, "log.dirs=" + w.dir,
-		"gtc.clusters=us,eu",
-		"gtc.cluster.us.bootstrap.servers=" + w.clusters["us"].addr,
-		"gtc.cluster.eu.bootstrap.servers=" + w.clusters["eu"].addr,
+		"gtc.clusters=" + strings.Join(w.aliases, ","),
 		"global.transaction.state.log.num.partitions=1",
 		"global.transaction.scan.interval.ms=200",
 		"global.transaction.retry.backoff.max.ms=200",
-	} {
+	}
+	for _, alias := range w.aliases {
+		overrides = append(overrides, "gtc.cluster."+alias+".bootstrap.servers="+w.clusters[alias].addr)
+	}
+	for _, o := range overrides {
 		args = append(args, "--override", o)
 	}
 	p := start(t, args...)
