@@ -2,12 +2,15 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
@@ -284,6 +287,82 @@ func TestLazyRecordsRideAlong(t *testing.T) {
 		t.Errorf("the next commit made %d appends of %d records, want 1 of 3: progress and completion of the first with its decision", appends, records)
 	}
 	logged(t, store, "pay", txnlog.StateEmpty, txnlog.StatePrepareCommit, txnlog.StatePrepareCommit, txnlog.StateCompleteCommit, txnlog.StatePrepareCommit)
+}
+
+// largest wraps a log and remembers the longest names that came in one append.
+type largest struct {
+	txnlog.Log
+	tombstones, names atomic.Int64
+}
+
+func (l *largest) Claim(ctx context.Context, partition int32, replay func(txnlog.Entry) error) (txnlog.Writer, error) {
+	w, err := l.Log.Claim(ctx, partition, replay)
+	return measured{w, l}, err
+}
+
+type measured struct {
+	txnlog.Writer
+	l *largest
+}
+
+func (w measured) Append(records []txnlog.Record, done func(error)) {
+	n := int64(0)
+	for _, r := range records {
+		n += int64(len(r.GlobalTransactionalID))
+		if r.Value == nil {
+			w.l.tombstones.Add(1)
+		}
+	}
+	w.l.names.Store(max(w.l.names.Load(), n)) // one goroutine, that of the shard
+	w.Writer.Append(records, done)
+}
+
+// Many ids that expire together are not one append: above the topic's
+// max.message.bytes it would be refused, the term end, and the next one fail at
+// the same.
+func TestManyTombstonesAreNotOneAppend(t *testing.T) {
+	const ids = 40
+	store := memlog.NewStore(1)
+	c := newClusters()
+	c.set(func() { c.open["a"] = nil }) // a is scanned, and has nothing open
+	log := &largest{Log: store.Open()}
+	cfg := gtc.DefaultConfig()
+	cfg.ExpirationMillis = 2000
+	s, err := service.New(service.Options{
+		Log: log, Participants: c, Config: cfg, Logger: zerolog.Nop(), ScanInterval: 10 * time.Millisecond, LazyLinger: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.OwnAll()
+	defer func() {
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		log.Close()
+	}()
+	eventually(t, func() error {
+		if active, _ := s.Loaded(); active != 1 {
+			return errors.New("it does not load")
+		}
+		return nil
+	})
+	for i := range ids {
+		name := fmt.Sprintf("%d%s", i, strings.Repeat("x", 30_000))
+		resp := s.Handle(t.Context(), "", initRequest(name, 1, "a")).(*wire.InitGlobalTxnResponse)
+		if resp.ErrorCode != 0 {
+			t.Fatalf("InitGlobalTxn: %v", kerr.ErrorForCode(resp.ErrorCode))
+		}
+	}
+	eventually(t, func() error {
+		if n := log.tombstones.Load(); n != ids {
+			return fmt.Errorf("%d tombstones, want %d", n, ids)
+		}
+		return nil
+	})
+	if n := log.names.Load(); n > 200_000 {
+		t.Errorf("one append had names of %d bytes", n)
+	}
 }
 
 // What is lazy and lost is asked again, and told no other way.

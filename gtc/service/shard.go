@@ -37,6 +37,7 @@ type term struct {
 	failed  error
 
 	lazy      []txnlog.Record
+	lazyBytes int // about
 	lingering bool
 	// forced and durable count the forced appends; last is the newest of
 	// each id that is not durable yet, held are the effects behind it.
@@ -218,7 +219,7 @@ func (sh *shard) carryOut(out gtc.Output) {
 		switch {
 		case !ok:
 		case p.Lazy && len(forced) == 0:
-			t.lazy = append(t.lazy, p.Record)
+			sh.later(p.Record)
 		default:
 			forced = append(forced, p.Record)
 			if !p.Lazy {
@@ -228,8 +229,7 @@ func (sh *shard) carryOut(out gtc.Output) {
 	}
 	if forced != nil {
 		t.forced++
-		sh.append(append(t.lazy, forced...), t.forced, appendPoint(forced))
-		t.lazy = nil
+		sh.append(append(sh.takeLazy(), forced...), t.forced, appendPoint(forced))
 	}
 	sh.linger()
 	for _, r := range reports {
@@ -307,12 +307,49 @@ func (sh *shard) linger() {
 			}
 			t.lingering = false
 			if len(t.lazy) > 0 {
-				records := t.lazy
-				t.lazy = nil
-				sh.append(records, 0, pointLazy)
+				sh.append(sh.takeLazy(), 0, pointLazy)
 			}
 		}})
 	})
+}
+
+// lazyRide bounds what rides with a forced append. An append is one batch, and
+// one above the topic's max.message.bytes ends the term: the expiry of ten
+// thousand ids would end each one that tries it.
+const lazyRide = 128 << 10
+
+// later keeps a lazy record for the next append.
+func (sh *shard) later(r txnlog.Record) {
+	t := sh.term
+	t.lazy = append(t.lazy, r)
+	if t.lazyBytes += roughSize(r); t.lazyBytes > lazyRide {
+		sh.append(sh.takeLazy(), 0, pointLazy)
+	}
+}
+
+func (sh *shard) takeLazy() []txnlog.Record {
+	records := sh.term.lazy
+	sh.term.lazy, sh.term.lazyBytes = nil, 0
+	return records
+}
+
+// roughSize is the length of a record's encoding or somewhat more.
+func roughSize(r txnlog.Record) int {
+	const fixed = 128 // of a record, and of a participant
+	n := fixed + len(r.GlobalTransactionalID)
+	if r.Value == nil {
+		return n
+	}
+	n += len(r.Value.Reason)
+	for _, id := range r.Value.ClusterIDs {
+		n += len(id)
+	}
+	for _, ps := range [][]txnlog.Participant{r.Value.Participants, r.Value.Leftovers} {
+		for _, p := range ps {
+			n += fixed + len(p.ClusterID) + len(p.AuditTopic) + len(p.Detail) + len(p.UnknownTags)
+		}
+	}
+	return n
 }
 
 // armTimer asks for a Tick at the machine's next deadline.
