@@ -530,6 +530,9 @@ func TestAbortThatStaysPendingIsNotWaitedFor(t *testing.T) {
 		if over.Load() {
 			return nil, false
 		}
+		e.mu.Lock()
+		e.sequence = req.Sequence
+		e.mu.Unlock()
 		resp := wire.NewPtrEndGlobalTxnResponse()
 		resp.Outcome = wire.OutcomeAborted
 		for _, p := range req.Participants {
@@ -559,6 +562,28 @@ func TestAbortThatStaysPendingIsNotWaitedFor(t *testing.T) {
 		if got, want := visible(t, c.addr), []string{"b"}; !slices.Equal(got, want) {
 			t.Errorf("%s shows %q, want %q", c.name, got, want)
 		}
+	}
+}
+
+// A client that was idle makes itself known to the coordinator, which may have
+// forgotten the id, before it writes what only the coordinator would abort. Its
+// producers are as good as before.
+func TestAnIdleClientAsksForItsSessionAgain(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	for i, want := range []int{1, 2, 2} {
+		if i == 1 {
+			cl.session.granted = time.Now().Add(-2 * grantedFor)
+		}
+		txn := begin(t, cl)
+		if got := e.count(wire.KeyInitGlobalTxn); got != want {
+			t.Errorf("transaction %d: %d InitGlobalTxn, want %d", i, got, want)
+		}
+		produce(t, txn, "us", fmt.Sprint(i))
+		commit(t, txn)
+	}
+	if got := e.us.inits.Load(); got != 1 {
+		t.Errorf("%d InitProducerId, want 1", got)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -26,7 +27,14 @@ type session struct {
 	sequence      int64 // of the next transaction that the coordinator is asked to end
 	// fenced: the coordinator has refused this instance.
 	fenced error
+	// granted is when InitGlobalTxn last succeeded.
+	granted time.Time
 }
+
+// grantedFor is how long InitGlobalTxn is taken for granted. The coordinator
+// forgets an id that is not heard of (after seven days by default), and then
+// nobody would abort what a client that dies has left open.
+const grantedFor = time.Hour
 
 func newSession(o Options) (*session, error) {
 	s := &session{
@@ -115,7 +123,7 @@ func (s *session) start(ctx context.Context) error {
 // refresh makes the session fit for another transaction.
 func (s *session) refresh(ctx context.Context) error {
 	stale := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale })
-	if s.fenced == nil && stale {
+	if s.fenced == nil && (stale || time.Since(s.granted) > grantedFor) {
 		err := s.initialise(ctx)
 		if _, fenced := errors.AsType[*FencedError](err); !fenced {
 			return err
@@ -218,7 +226,9 @@ func (s *session) initGlobalTxn(ctx context.Context) error {
 		if err := s.refusal(resp); err != nil {
 			return err
 		}
-		s.epoch, s.sequence = resp.GlobalEpoch, resp.Sequence
+		// The coordinator may have lost the lazy record of the last one.
+		s.epoch, s.sequence = resp.GlobalEpoch, max(s.sequence, resp.Sequence)
+		s.granted = time.Now()
 		return nil
 	})
 }
