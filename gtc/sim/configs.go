@@ -56,27 +56,25 @@ func RuleSearches() []Search {
 		versions []int16
 		sets     []set
 		clients  int
+		txns     int8
+		patience int32
 		b        budget
 	}{
-		{withoutR1, v5, both, 1, budget{claims: 1, giveUps: 1, ticks: -1}},
-		{withoutR2, v5, both, 2, budget{ticks: -1, breaks: 1}},
-		{withoutR3, v5, both, 2, budget{}},
-		{withoutR3Ended, v4, one, 1, budget{scans: 1, ticks: -1}},
-		{withoutR4, v5, both, 1, budget{giveUps: 1}},
-		{withoutR5, v5[:1], one, 1, budget{claims: 1, giveUps: 1, scans: 1, ticks: -1}},
-		{withoutR5Record, v5[:1], one, 1, budget{claims: 1, giveUps: 1}},
+		{withoutR1, v5, both, 1, 1, never, budget{claims: 1, giveUps: 1, ticks: -1}},
+		{withoutR2, v5, both, 2, 1, never, budget{ticks: -1, breaks: 1}},
+		{withoutR3, v5, both, 2, 1, never, budget{}},
+		// The second transaction is hit by what was meant for the first.
+		{withoutR3Ended, v4, one, 1, 2, never, budget{scans: 1, ticks: -1}},
+		{withoutR4, v5, both, 1, 1, never, budget{giveUps: 1}},
+		// Without patience, so that the coordinator tells what it knows.
+		{withoutR5, v5[:1], one, 1, 1, 0, budget{claims: 1, giveUps: 1, scans: 1, ticks: -1}},
+		{withoutR5Record, v5[:1], one, 1, 1, never, budget{claims: 1, giveUps: 1}},
 	}
 	var out []Search
 	for _, r := range table {
 		out = append(out, Search{Name: string(r.rule), Shortest: true, Config: func() *world {
 			w := searched(r.rule, r.clients, r.versions, r.sets, r.b)
-			w.outcomesOnly = true
-			switch r.rule {
-			case withoutR3Ended:
-				w.clients[0].left = 2 // the second is hit by what was meant for the first
-			case withoutR5:
-				w.patience = 0 // so that the coordinator tells what it knows
-			}
+			w.outcomesOnly, w.patience, w.clients[0].left = true, r.patience, r.txns
 			return w
 		}})
 	}

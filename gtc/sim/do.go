@@ -22,58 +22,98 @@ func (w *world) do(m move) {
 	if w.trace != nil {
 		w.tracef("%s", w.describe(m))
 	}
+	actions[m.kind](w, m)
 	if !w.fine {
-		defer w.reduce()
-	}
-	switch {
-	case m.kind <= mvDie:
-		w.clientMove(m)
-	case m.kind <= mvCopy:
-		w.messageMove(m)
-	case m.kind <= mvWake || m.kind == mvResolve || m.kind == mvClock:
-		w.hostMove(m)
-	default:
-		w.clusterMove(m)
+		w.reduce()
 	}
 }
 
-func (w *world) clientMove(m move) {
-	i, c := m.a, &w.clients[m.a]
-	switch m.kind {
-	case mvAsk:
-		w.ask(i, m.b)
-	case mvAskLate:
+// actions carry the moves out.
+var actions = [...]func(w *world, m move){
+	mvAsk: func(w *world, m move) { w.ask(m.a, m.b) },
+	mvAskLate: func(w *world, m move) {
 		w.budget.late--
-		w.askLate(i)
-	case mvAbortAsked:
-		c.wantsOut = true
-	case mvGiveUp:
+		w.askLate(m.a)
+	},
+	mvAbortAsked: func(w *world, m move) { w.clients[m.a].wantsOut = true },
+	mvGiveUp: func(w *world, m move) {
 		w.budget.giveUps--
-		w.giveUp(i)
-	case mvGiveUpCluster:
-		w.giveUpCluster(i, m.b)
-	case mvStart:
-		w.start(i)
-	case mvInitialise:
-		w.initialise(i, m.b)
-	case mvBegin:
+		w.giveUp(m.a)
+	},
+	mvGiveUpCluster: func(w *world, m move) { w.giveUpCluster(m.a, m.b) },
+	mvStart:         func(w *world, m move) { w.start(m.a) },
+	mvInitialise:    func(w *world, m move) { w.initialise(m.a, m.b) },
+	mvBegin: func(w *world, m move) {
 		s := w.shape.sets[m.b]
-		w.begin(i, s.writes&w.all(), s.listed&w.all())
-	case mvWrite:
-		w.write(i, m.b)
-	case mvWriteMore:
-		c.phase, c.todo = writes, 1<<m.b
-	case mvEnd:
-		c.phase = wantsEnd
-	case mvAbort:
-		w.abort(i)
-	case mvAbortOn:
-		w.abortOn(i, m.b)
-	case mvDie:
+		w.begin(m.a, s.writes&w.all(), s.listed&w.all())
+	},
+	mvWrite:     func(w *world, m move) { w.write(m.a, m.b) },
+	mvWriteMore: func(w *world, m move) { w.clients[m.a].phase, w.clients[m.a].todo = writes, 1<<m.b },
+	mvEnd:       func(w *world, m move) { w.clients[m.a].phase = wantsEnd },
+	mvAbort:     func(w *world, m move) { w.abort(m.a) },
+	mvAbortOn:   func(w *world, m move) { w.abortOn(m.a, m.b) },
+	mvDie: func(w *world, m move) {
 		w.budget.deaths--
-		w.leave(i)
-	default:
-	}
+		w.leave(m.a)
+	},
+
+	mvDeliver: func(w *world, m move) { w.deliver(w.take(int(m.a)), m.b) },
+	mvBreak: func(w *world, m move) {
+		w.budget.breaks--
+		w.breakConnection(int(m.a))
+	},
+	mvDrop: func(w *world, m move) {
+		if lost := w.take(int(m.a)); lost.kind == answerToClient {
+			w.giveUp(lost.client)
+		}
+	},
+	mvCopy: func(w *world, m move) {
+		w.budget.late--
+		c := w.bag[m.a]
+		c.connected = false
+		w.send(c)
+	},
+
+	mvLand: func(w *world, m move) { w.land(m.a) },
+	mvAck:  func(w *world, m move) { w.acknowledge(m.a) },
+	mvLandAck: func(w *world, m move) {
+		if w.land(m.a); w.hosts[m.a].term != nil {
+			w.acknowledge(m.a)
+		}
+	},
+	mvLinger: func(w *world, m move) { w.linger(m.a) },
+	mvFail: func(w *world, m move) {
+		w.budget.failures--
+		w.endTerm(m.a, false)
+	},
+	mvTick:  func(w *world, m move) { w.tick(m.a) },
+	mvCheck: func(w *world, m move) { w.check(m.a) },
+	mvLook:  func(w *world, m move) { w.look(m.a, int(m.b)/maxClusters, int(m.b)%maxClusters) },
+	mvVotes: func(w *world, m move) { w.deliverVotes(m.a, int(m.b)) },
+	mvScan:  func(w *world, m move) { w.scan(m.a, m.b) },
+	mvClaim: func(w *world, m move) {
+		w.budget.claims--
+		w.claim(m.a)
+	},
+	mvCrash: func(w *world, m move) {
+		w.budget.crashes--
+		w.endTerm(m.a, true)
+	},
+	mvPause: func(w *world, m move) { w.hosts[m.a].paused = true },
+	mvWake:  func(w *world, m move) { w.hosts[m.a].paused = false },
+	mvResolve: func(w *world, m move) {
+		w.budget.resolves--
+		w.resolve(m.a, gtc.ResolveAction(m.b))
+	},
+	mvClock: func(w *world, m move) { w.hosts[m.a].clock.Wall += []int64{-3_600_000, 3_600_000}[m.b] },
+
+	mvMarkers: func(w *world, m move) { w.clusters[m.a].complete() },
+	mvOutsider: func(w *world, m move) {
+		w.budget.outsiders--
+		w.outsider(m.a, m.b)
+	},
+	mvDown: func(w *world, m move) { w.clusters[m.a].down = true },
+	mvUp:   func(w *world, m move) { w.clusters[m.a].down = false },
 }
 
 // giveUpCluster stops waiting for a cluster's answer to InitProducerId or to
@@ -101,26 +141,6 @@ func (w *world) giveUpCluster(i, k int8) {
 		if c.todo == 0 {
 			w.finish(i)
 		}
-	}
-}
-
-func (w *world) messageMove(m move) {
-	switch m.kind {
-	case mvDeliver:
-		w.deliver(w.take(int(m.a)), m.b)
-	case mvBreak:
-		w.budget.breaks--
-		w.breakConnection(int(m.a))
-	case mvDrop:
-		if lost := w.take(int(m.a)); lost.kind == answerToClient {
-			w.giveUp(lost.client)
-		}
-	case mvCopy:
-		w.budget.late--
-		c := w.bag[m.a]
-		c.connected = false
-		w.send(c)
-	default:
 	}
 }
 
@@ -166,7 +186,7 @@ func (w *world) endAnswered(h int8, m message) {
 	if !m.concluded {
 		a = w.answered(h, m)
 	}
-	if at := host.attempt(m.order); at != nil && !(m.concluded && a.Outcome == gtc.EndRetry && at.sentBy(w, h, m.order)) {
+	if at := host.attempt(m.order); at != nil && (!m.concluded || a.Outcome != gtc.EndRetry || !at.sentBy(w, h, m.order)) {
 		at.busy = false
 		if a.Outcome != gtc.EndRetry {
 			host.settled(m.order)
@@ -211,59 +231,9 @@ func (w *world) breakConnection(i int) {
 	})
 }
 
-func (w *world) hostMove(m move) {
-	h, host := m.a, &w.hosts[m.a]
-	w.own(h)
-	t := host.term
-	switch m.kind {
-	case mvLand:
-		w.land(h)
-	case mvAck:
-		w.acknowledge(h)
-	case mvLandAck:
-		if w.land(h); host.term != nil {
-			w.acknowledge(h)
-		}
-	case mvLinger:
-		w.linger(h)
-	case mvFail:
-		w.budget.failures--
-		w.endTerm(h, false)
-	case mvTick:
-		w.tick(h)
-	case mvCheck:
-		w.check(h)
-	case mvLook:
-		which := int(m.b) / maxClusters
-		w.lookAt(h, which, int(m.b)%maxClusters)
-		if !w.fine && t.looking[which].complete() {
-			w.deliverVotes(h, which)
-		}
-	case mvVotes:
-		w.deliverVotes(h, int(m.b))
-	case mvScan:
-		w.scan(h, m.b)
-	case mvClaim:
-		w.budget.claims--
-		w.claim(h)
-	case mvCrash:
-		w.budget.crashes--
-		w.endTerm(h, true)
-	case mvPause:
-		host.paused = true
-	case mvWake:
-		host.paused = false
-	case mvResolve:
-		w.budget.resolves--
-		w.resolve(h, gtc.ResolveAction(m.b))
-	case mvClock:
-		host.clock.Wall += []int64{-3_600_000, 3_600_000}[m.b]
-	default:
-	}
-}
-
 // tick lets the next deadline of a host come. Each host has clocks of its own.
 func (w *world) tick(h int8) {
+	w.own(h)
 	host := &w.hosts[h]
 	if w.budget.ticks > 0 {
 		w.budget.ticks--
@@ -301,6 +271,7 @@ func (w *world) scan(h, k int8) {
 }
 
 func (w *world) resolve(h int8, action gtc.ResolveAction) {
+	w.own(h)
 	t := w.hosts[h].term
 	id := t.freeRequest()
 	t.calls = append(t.calls, call{request: id, client: -1, txn: -1})
@@ -308,22 +279,6 @@ func (w *world) resolve(h int8, action gtc.ResolveAction) {
 		w.ledger.forgiven = true
 	}
 	w.step(h, gtc.ResolveRequest{Request: id, ID: globalID, Action: action})
-}
-
-func (w *world) clusterMove(m move) {
-	c := &w.clusters[m.a]
-	switch m.kind {
-	case mvMarkers:
-		c.complete()
-	case mvOutsider:
-		w.budget.outsiders--
-		w.outsider(m.a, m.b)
-	case mvDown:
-		c.down = true
-	case mvUp:
-		c.down = false
-	default:
-	}
 }
 
 // outsider is somebody who uses the transactional id without being of the

@@ -135,22 +135,27 @@ func (w *world) quieten() {
 	w.violate("it never becomes quiet")
 }
 
+// inProgress are the moves that need neither a client nor a clock.
+var inProgress = [len(moveNames)]bool{
+	mvDeliver: true, mvLand: true, mvAck: true, mvLandAck: true, mvLinger: true, mvCheck: true, mvLook: true, mvVotes: true,
+	mvMarkers: true,
+}
+
 func (w *world) nextQuiet(b []move) (move, bool) {
 	owner := w.owner()
 	var last move // of what is tried again and again until something else has happened
 	found := false
 	for _, m := range w.moves(b) {
-		switch m.kind {
-		case mvLand, mvAck, mvLandAck, mvLinger, mvCheck, mvLook, mvVotes, mvMarkers:
-			return m, true
-		case mvInitialise, mvAbortOn:
-			last, found = m, true
-		case mvDeliver:
-			k := w.bag[m.a].kind
-			if k != initRequest && k != endRequest || m.b == owner {
+		switch k := m.kind; {
+		case k == mvDeliver:
+			request := w.bag[m.a].kind == initRequest || w.bag[m.a].kind == endRequest
+			if !request || m.b == owner {
 				return m, true
 			}
-		default:
+		case inProgress[k]:
+			return m, true
+		case k == mvInitialise || k == mvAbortOn:
+			last, found = m, true
 		}
 	}
 	return last, found

@@ -122,6 +122,7 @@ func (w *world) endTerm(h int8, crash bool) {
 
 // step feeds a host's machine one event.
 func (w *world) step(h int8, ev gtc.Event) {
+	w.own(h)
 	host := &w.hosts[h]
 	if w.fine { // no two things happen at once
 		host.clock.Mono++
@@ -176,6 +177,7 @@ func (w *world) carryOut(h int8, out gtc.Output) {
 
 // acknowledge lets go what waited for the oldest append in flight.
 func (w *world) acknowledge(h int8) {
+	w.own(h)
 	t := w.hosts[h].term
 	done := t.inflight[0]
 	t.inflight = slices.Delete(slices.Clone(t.inflight), 0, 1)
@@ -231,6 +233,7 @@ func (w *world) effect(h int8, e gtc.Effect) {
 
 // check answers a CheckParticipants.
 func (w *world) check(h int8) {
+	w.own(h)
 	t := w.hosts[h].term
 	e := t.checks[0]
 	t.checks = slices.Delete(t.checks, 0, 1)
@@ -245,8 +248,10 @@ func (w *world) check(h int8) {
 	w.step(h, ev)
 }
 
-// lookAt takes the vote of one participant.
-func (w *world) lookAt(h int8, which, participant int) {
+// look takes the vote of one participant. In the search the last one hands the
+// votes to the machine.
+func (w *world) look(h int8, which, participant int) {
+	w.own(h)
 	host := &w.hosts[h]
 	l := &host.term.looking[which]
 	ref := l.effect.Participants[participant]
@@ -260,10 +265,14 @@ func (w *world) lookAt(h int8, which, participant int) {
 	}
 	l.votes[participant] = v
 	l.seen |= 1 << participant
+	if !w.fine && l.complete() {
+		w.deliverVotes(h, which)
+	}
 }
 
 // deliverVotes hands complete votes to the machine.
 func (w *world) deliverVotes(h int8, which int) {
+	w.own(h)
 	t := w.hosts[h].term
 	l := t.looking[which]
 	t.looking = slices.Delete(t.looking, which, which+1)
@@ -322,6 +331,7 @@ func (t *term) freeRequest() gtc.RequestID {
 
 // linger appends the lazy records that no forced one has taken along.
 func (w *world) linger(h int8) {
+	w.own(h)
 	t := w.hosts[h].term
 	t.inflight = append(t.inflight, batch{records: t.lazy})
 	t.lazy = nil
@@ -330,6 +340,7 @@ func (w *world) linger(h int8) {
 // land brings the oldest append of a host that has not landed into the log, or
 // shows the host that it was fenced.
 func (w *world) land(h int8) {
+	w.own(h)
 	t := w.hosts[h].term
 	if t.claim != w.log.owner && w.mutant != noFence {
 		w.tracef("    fenced")

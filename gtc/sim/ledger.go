@@ -299,7 +299,7 @@ func (w *world) checkSettled() {
 }
 
 func (w *world) checkTxnSettled(t int8, x *txn) {
-	against := uint8(0)
+	var against uint8
 	switch {
 	case x.told == gtc.OutcomeCommitted || x.recordedCommit:
 		against = x.aborted | x.open

@@ -32,7 +32,8 @@ type Options struct {
 var ErrFound = errors.New("not as it must be; see above")
 
 // Main does what the command is asked to do, and reports on out.
-func Main(o Options, out io.Writer) error {
+func Main(o Options, to io.Writer) error {
+	out := &printer{to: to}
 	bad := false
 	if o.Seed != nil {
 		bad = o.oneSeed(out)
@@ -52,18 +53,30 @@ func Main(o Options, out io.Writer) error {
 		bad = o.search(out) || bad
 	}
 	if bad {
-		return ErrFound
+		return errors.Join(out.err, ErrFound)
 	}
-	return nil
+	return out.err
 }
 
-func (o Options) oneSeed(out io.Writer) bool {
+// printer keeps the first error of its writer.
+type printer struct {
+	to  io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if _, err := fmt.Fprintf(p.to, format, args...); p.err == nil {
+		p.err = err
+	}
+}
+
+func (o Options) oneSeed(out *printer) bool {
 	var trace func(string)
 	if o.Trace {
-		trace = func(line string) { fmt.Fprintln(out, line) }
+		trace = func(line string) { out.printf("%s\n", line) }
 	}
 	r := Simulate(*o.Seed, o.Mutant, trace)
-	fmt.Fprintf(out, "seed %d%s: %d moves, %d committed, %d aborted, %d torn by outsiders: %s\n",
+	out.printf("seed %d%s: %d moves, %d committed, %d aborted, %d torn by outsiders: %s\n",
 		r.Seed, withName(r.Mutant), r.Moves, r.Committed, r.Aborted, r.Torn, verdict(r.Violation))
 	return r.Violation != "" && o.Mutant == ""
 }
@@ -83,7 +96,7 @@ func verdict(violation string) string {
 }
 
 // manySeeds simulates on all processors. The kept seeds come first.
-func (o Options) manySeeds(out io.Writer, kept []uint64) []uint64 {
+func (o Options) manySeeds(out *printer, kept []uint64) []uint64 {
 	var (
 		mu                              sync.Mutex
 		next                            atomic.Int64
@@ -112,7 +125,7 @@ func (o Options) manySeeds(out io.Writer, kept []uint64) []uint64 {
 				torn += r.Torn
 				if r.Violation != "" {
 					failed = append(failed, seed)
-					fmt.Fprintf(out, "seed %d: VIOLATION: %s\n  replay: scripts/sim --seed %d --trace\n", seed, r.Violation, seed)
+					out.printf("seed %d: VIOLATION: %s\n  replay: scripts/sim --seed %d --trace\n", seed, r.Violation, seed)
 				}
 				mu.Unlock()
 			}
@@ -120,9 +133,9 @@ func (o Options) manySeeds(out io.Writer, kept []uint64) []uint64 {
 	}
 	wg.Wait()
 	took := (o.Elapsed() - began).Seconds()
-	fmt.Fprintf(out, "%d seeds (%d of them kept), %d moves in %.1f s: %.0f seeds per second\n", total, len(kept), moves, took, float64(total)/took)
-	fmt.Fprintf(out, "transactions: %d committed, %d aborted, %d torn by outsiders and reported\n", committed, aborted, torn)
-	fmt.Fprintf(out, "violations: %d\n", len(failed))
+	out.printf("%d seeds (%d of them kept), %d moves in %.1f s: %.0f seeds per second\n", total, len(kept), moves, took, float64(total)/took)
+	out.printf("transactions: %d committed, %d aborted, %d torn by outsiders and reported\n", committed, aborted, torn)
+	out.printf("violations: %d\n", len(failed))
 	return failed
 }
 
@@ -139,20 +152,20 @@ func FindMutant(m Mutant) (seeds int, r Result) {
 	return 0, r
 }
 
-func (o Options) mutants(out io.Writer) (bad bool) {
+func (o Options) mutants(out *printer) (bad bool) {
 	for _, m := range Mutants() {
 		seeds, r := FindMutant(m)
 		if seeds == 0 {
 			bad = true
-			fmt.Fprintf(out, "mutant %-26s NOT FOUND in %d seeds\n", m, mostMutantSeeds)
+			out.printf("mutant %-26s NOT FOUND in %d seeds\n", m, mostMutantSeeds)
 			continue
 		}
-		fmt.Fprintf(out, "mutant %-26s found with %4d seeds: %s\n", m, seeds, r.Violation)
+		out.printf("mutant %-26s found with %4d seeds: %s\n", m, seeds, r.Violation)
 	}
 	return bad
 }
 
-func (o Options) search(out io.Writer) (bad bool) {
+func (o Options) search(out *printer) (bad bool) {
 	all := Searches()
 	if o.Deep {
 		all = append(all, Deep())
@@ -163,24 +176,24 @@ func (o Options) search(out io.Writer) (bad bool) {
 		f := s.Run()
 		worlds += f.Worlds
 		complete = complete && f.Complete
-		fmt.Fprintf(out, "%s: %d states, %d moves, depth %d, %d ends played out, %.1f s, complete: %v, %s\n",
+		out.printf("%s: %d states, %d moves, depth %d, %d ends played out, %.1f s, complete: %v, %s\n",
 			f.Name, f.Worlds, f.Moves, f.Depth, f.Settled, (o.Elapsed() - began).Seconds(), f.Complete, verdict(f.Violation))
 		if f.Violation != "" {
 			bad = true
-			fmt.Fprintln(out, "  "+strings.Join(f.Path, "\n  "))
+			out.printf("  %s\n", strings.Join(f.Path, "\n  "))
 		}
 	}
-	fmt.Fprintf(out, "states: %d, violations: %d, complete: %v\n", worlds, int(bit(bad)), complete)
+	out.printf("states: %d, violations: %d, complete: %v\n", worlds, int(bit(bad)), complete)
 	for _, s := range RuleSearches() {
 		f := s.Run()
 		if f.Violation == "" {
 			bad = true
-			fmt.Fprintf(out, "%s: NOT FOUND in %d states\n", f.Name, f.Worlds)
+			out.printf("%s: NOT FOUND in %d states\n", f.Name, f.Worlds)
 			continue
 		}
-		fmt.Fprintf(out, "%s: found after %d states, %d moves from the start: %s\n", f.Name, f.Worlds, f.Depth, f.Violation)
+		out.printf("%s: found after %d states, %d moves from the start: %s\n", f.Name, f.Worlds, f.Depth, f.Violation)
 		if o.Trace {
-			fmt.Fprintln(out, "  "+strings.Join(f.Path, "\n  "))
+			out.printf("  %s\n", strings.Join(f.Path, "\n  "))
 		}
 	}
 	return bad
@@ -237,4 +250,13 @@ func keepSeeds(path string, kept, failed []uint64) error {
 	}
 	_, err = f.WriteString(b.String())
 	return errors.Join(err, f.Close())
+}
+
+// ListMutants names them all.
+func ListMutants(to io.Writer) error {
+	out := &printer{to: to}
+	for _, m := range Mutants() {
+		out.printf("%s\n", m)
+	}
+	return out.err
 }

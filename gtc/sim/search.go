@@ -2,6 +2,7 @@ package sim
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -173,14 +174,7 @@ func (r *searcher) work() {
 // quiet reports whether only clients, clocks, scans and faults could go on: from
 // such a world the end is played out.
 func quiet(ms []move) bool {
-	for _, m := range ms {
-		switch m.kind {
-		case mvDeliver, mvLandAck, mvLinger, mvCheck, mvLook, mvVotes:
-			return false
-		default:
-		}
-	}
-	return true
+	return !slices.ContainsFunc(ms, func(m move) bool { return inProgress[m.kind] })
 }
 
 func (r *searcher) violation(what string, at *way) {

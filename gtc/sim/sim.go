@@ -23,7 +23,7 @@ func Simulate(seed uint64, mutant Mutant, trace func(string)) Result {
 	r := &runner{rng: rand.New(rand.NewPCG(seed, 0)), weights: &weights{}, most: mostMoves}
 	r.world = newSimulated(r.rng, r.weights)
 	r.world.mutant, r.world.trace = mutant, trace
-	r.world.tracef("seed %d: %s", seed, r.world.settings.text(&r.world))
+	r.world.tracef("seed %d: %s", seed, r.world.text())
 	for r.moves < r.most && r.world.bad == "" && r.step() {
 	}
 	if r.world.bad == "" {
@@ -160,9 +160,9 @@ func (ws *weights) draw(rng *rand.Rand) {
 	ws[mvResolve], ws[mvClock] = 1, pick(0, 1)
 }
 
-func (s *settings) text(w *world) string {
-	t := fmt.Sprintf("%d clusters", s.n)
-	for k := range s.n {
+func (w *world) text() string {
+	t := fmt.Sprintf("%d clusters", w.n)
+	for k := range w.n {
 		t += fmt.Sprintf(", %s v%d ceiling %d", clusterIDs[k], w.clusters[k].version, w.clusters[k].maxEpoch)
 	}
 	return t

@@ -174,21 +174,21 @@ func (w *world) execute(o endOrder) (code, producer) {
 	c := &w.clusters[o.cluster]
 	owner := c.owner()
 	var (
-		code code
-		next producer
+		answer code
+		next   producer
 	)
 	if w.mutant == withoutR2 && !o.commit {
 		// A bare InitProducerId instead.
-		code, next = c.initProducerID()
-		if code == concurrent {
-			code, next = none, again
+		answer, next = c.initProducerID()
+		if answer == concurrent {
+			answer, next = none, again
 		}
 	} else {
-		code, next = c.endTxn(o.producer, o.commit)
+		answer, next = c.endTxn(o.producer, o.commit)
 	}
-	w.tracef("    %s answers %v, now %v at %d/%d", clusterIDs[o.cluster], code, c.state, c.now.id, c.now.epoch)
+	w.tracef("    %s answers %v, now %v at %d/%d", clusterIDs[o.cluster], answer, c.state, c.now.id, c.now.epoch)
 	if owner < 0 || c.open() {
-		return code, next
+		return answer, next
 	}
 	w.ended(owner, o.cluster, o.commit)
 	// Below EndTxn v5 an abort by the scan may hit the next transaction of a
@@ -201,7 +201,7 @@ func (w *world) execute(o endOrder) (code, producer) {
 	if o.commit && !w.txns[owner].asked {
 		w.violate("transaction %d was committed on %s, and nobody asked for it", owner, clusterIDs[o.cluster])
 	}
-	return code, next
+	return answer, next
 }
 
 func (w *world) traceRecord(how string, r txnlog.Record) {

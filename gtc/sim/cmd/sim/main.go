@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/kafka-gtc/kafka-gtc/gtc/service"
 	"github.com/kafka-gtc/kafka-gtc/gtc/sim"
 )
 
@@ -29,8 +30,8 @@ func main() {
 			o.Seed = one
 		}
 	})
-	began := time.Now()
-	o.Elapsed = func() time.Duration { return time.Since(began) }
+	clock := service.SystemClock()
+	o.Elapsed = func() time.Duration { return time.Duration(clock.Now().Mono) * time.Millisecond }
 	if err := run(o, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "sim:", err)
 		os.Exit(1)
@@ -39,10 +40,7 @@ func main() {
 
 func run(o sim.Options, out io.Writer) error {
 	if o.Mutant == "list" {
-		for _, m := range sim.Mutants() {
-			fmt.Fprintln(out, m)
-		}
-		return nil
+		return sim.ListMutants(out)
 	}
 	if o.Seeds == 0 && o.Seed == nil && !o.Exhaustive {
 		flag.Usage()
