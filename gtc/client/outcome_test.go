@@ -143,8 +143,9 @@ func TestAbortOfASleeperLeavesTheOtherClientAlone(t *testing.T) {
 	}
 	inits := e.us.inits.Load()
 	produce(t, txn, "us", "c")
-	if _, err = txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*AbortedError)) {
-		t.Fatalf("Commit = %v, want an AbortedError", err)
+	r, err := txn.Commit(deadline(t, 10*time.Second))
+	if !errors.As(err, new(*AbortedError)) || !r.Complete() {
+		t.Fatalf("Commit = %+v, %v, want an AbortedError and nothing pending", r, err)
 	}
 	if got := e.us.inits.Load(); got != inits {
 		t.Errorf("the sleeper sent %d InitProducerId", got-inits)

@@ -197,7 +197,11 @@ func (p *participant) endTxn(ctx context.Context) error {
 		if err == nil {
 			err = kerr.ErrorForCode(resp.ErrorCode)
 		}
-		if !errors.Is(err, kerr.ConcurrentTransactions) {
+		switch {
+		case errors.Is(err, kerr.ConcurrentTransactions):
+		case errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch):
+			return nil // nothing of it is open: never begun, or aborted by a new epoch
+		default:
 			return err
 		}
 		if err := pause(ctx, shortestBackoff); err != nil {
