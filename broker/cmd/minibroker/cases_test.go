@@ -172,7 +172,11 @@ func TestAnEmptyParticipantCountsForNothing(t *testing.T) {
 
 // Case 5: group offsets alone are a part of the transaction.
 func TestAParticipantWithNothingButGroupOffsetsIsCommitted(t *testing.T) {
-	clusters := twoEmbedded(t)
+	offsetsOnly(t, twoEmbedded(t))
+}
+
+func offsetsOnly(t *testing.T, clusters map[string]participantCluster) {
+	t.Helper()
 	rig, topic, id := newCoordinator(t, clusters), newTopic(t, clusters), uniqueID(t)
 	raw, err := openRaw(t.Context(), rig.addr, id, clusters, 60_000)
 	if err != nil {
@@ -182,7 +186,7 @@ func TestAParticipantWithNothingButGroupOffsetsIsCommitted(t *testing.T) {
 	if err = errors.Join(raw.write(t.Context(), topic, "v", "us"), raw.name(t.Context(), "eu")); err != nil {
 		t.Fatal(err)
 	}
-	const group = "readers"
+	group := "readers-" + topic
 	// Versions that name the topic, and not its id.
 	byName := kgoClient(t, clusters["eu"].addr, kgo.MaxVersions(kversion.V3_7_0()))
 	commitOffset(t, byName, id, raw.refs["eu"], group, topic, 42)
@@ -193,9 +197,12 @@ func TestAParticipantWithNothingButGroupOffsetsIsCommitted(t *testing.T) {
 	if err != nil || resp.ErrorCode != 0 || resp.Outcome != wire.OutcomeCommitted {
 		t.Fatalf("%+v, %v, want committed", resp, err)
 	}
-	if got := committedOffset(t, clusters["eu"], group, topic); got != 42 {
-		t.Errorf("offset %d after the commit, want 42", got)
-	}
+	until(t, func() error { // its marker is written after the reply
+		if got := committedOffset(t, clusters["eu"], group, topic); got != 42 {
+			return fmt.Errorf("offset %d after the commit, want 42", got)
+		}
+		return nil
+	})
 }
 
 // commitOffset adds a group offset to the transaction that p names.

@@ -58,3 +58,7 @@ func TestACommitIsVisibleWhenWaitVisibleReturnsOnKafka(t *testing.T) {
 		})
 	}
 }
+
+func TestAParticipantWithNothingButGroupOffsetsIsCommittedOnKafka(t *testing.T) {
+	offsetsOnly(t, map[string]participantCluster{"us": kafkaCluster(t, "v44", cluster.V44), "eu": kafkaCluster(t, "v44b", cluster.V44)})
+}
