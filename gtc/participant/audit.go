@@ -18,8 +18,11 @@ import (
 // after an outcome that we have not heard of.
 const (
 	// auditTries is how often an audit must find nothing before that is
-	// believed.
-	auditTries = 3
+	// believed. A new leader learns within replica.fetch.wait.max.ms (500 ms)
+	// up to where its log is safe to read; with the coordinator's back-off
+	// (20 ms, doubled) three tries would be over after 60 ms, seven are after
+	// more than a second.
+	auditTries = 7
 	// clockSkewMillis is how far the clocks of two brokers of one cluster may
 	// be apart: the start of a transaction is of the transaction
 	// coordinator's clock, a marker's time of the partition leader's.
