@@ -105,6 +105,9 @@ func (d *driver) run(ctx context.Context) error {
 			return fmt.Errorf("chaos: no fault %q", d.o.Fault)
 		}
 	}
+	if err := d.warm(ctx); err != nil {
+		return err
+	}
 	d.say("seed %d, %d coordinator nodes, %d clients, %d kinds of faults", d.o.Seed, d.o.Nodes, d.o.Clients, len(faults))
 	rounds := 0
 	for i, r := range schedule(d.o.Seed, faults, d.o.Rounds) {
@@ -121,6 +124,24 @@ func (d *driver) run(ctx context.Context) error {
 	_, _ = fmt.Fprintf(d.o.Out, "%d rounds: %d transactions, %d anomalies\n", rounds, d.txns.Total(), d.found)
 	if d.found > 0 {
 		return fmt.Errorf("chaos: %w; the same faults again: scripts/chaos --rounds %d --seed %d --nodes %d", ErrAnomalies, d.o.Rounds, d.o.Seed, d.o.Nodes)
+	}
+	return nil
+}
+
+// warm runs the load until every client has had a transaction committed, so
+// that no fault meets a cluster that is still starting.
+func (d *driver) warm(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("chaos: the clients have committed nothing within a minute"))
+	defer cancel()
+	for _, w := range d.workers {
+		w.run()
+	}
+	for _, w := range d.workers {
+		for !w.committed() {
+			if sleep(ctx, 50*time.Millisecond); ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
 	}
 	return nil
 }

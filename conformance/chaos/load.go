@@ -75,7 +75,7 @@ type load struct {
 	commands chan string
 
 	cl   *client.Client
-	last *client.Txn // the one before, which may have to be waited for
+	last *client.Txn // the one before, if it was committed
 	n    int
 }
 
@@ -199,7 +199,7 @@ func (l *load) transaction(ctx context.Context) {
 	}
 	l.n++
 	run := &run{load: l, t: t, id: fmt.Sprintf("%s.%d.%d", l.o.ID, l.o.Incarnation, l.n)}
-	l.last = t
+	l.last = nil
 	run.record(history.Event{Kind: history.Begin})
 	p := l.plan()
 	run.produce(ctx, p)
@@ -212,7 +212,10 @@ func (l *load) transaction(ctx context.Context) {
 	}
 }
 
-// settle waits until the last transaction has ended on all clusters.
+// settle waits until the last transaction is committed on all clusters. An abort
+// is not waited for, as by the library itself: when the session has ended by its
+// timeout, the answer is "aborted, pending" until it is initialised again. That
+// nothing stays open is for the auditor to see.
 func (l *load) settle(ctx context.Context) {
 	for ctx.Err() == nil && l.last != nil {
 		waiting, cancel := context.WithTimeout(ctx, callTimeout)
@@ -296,6 +299,9 @@ func (r *run) end(ctx context.Context, op string, within time.Duration) bool {
 		return r.end(ctx, history.OpAbort, callTimeout)
 	case errors.As(err, new(*client.FencedError)), errors.As(err, new(*client.HeuristicError)), errors.As(err, &unknown) && unknown.Final:
 		r.discard(ctx)
+	}
+	if outcome == history.Committed {
+		r.last = r.t
 	}
 	r.over = over
 	return over

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/history"
@@ -120,6 +121,13 @@ func (w *worker) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.resting
+}
+
+// committed reports that the client was told so of any transaction.
+func (w *worker) committed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.events, func(e history.Event) bool { return e.Result == history.Committed })
 }
 
 // history is all that the client has done so far.

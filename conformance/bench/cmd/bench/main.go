@@ -1,0 +1,58 @@
+// Command bench prints the figures of package conformance/bench and fails when
+// one misses its limit. It is started by scripts/bench.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	var o bench.Options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.StringVar(&o.Minibroker, "minibroker", "", "path of the minibroker binary")
+	ids := flags.Int("ids", 10_000, "decided commits at the SIGKILL")
+	if err = flags.Parse(args); err != nil {
+		return err
+	}
+	if o.Minibroker == "" {
+		return errors.New("-minibroker is missing: start scripts/bench, which builds it")
+	}
+	if o.Dir, err = os.MkdirTemp("", "kafka-gtc-bench-"); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(o.Dir)
+		} else {
+			err = fmt.Errorf("%w\nlogs: %s", err, o.Dir)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	s, err := bench.Settle(ctx, o, *ids)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all settled %v (%d EndTxn)\n",
+		s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), s.Told)
+	return err
+}
