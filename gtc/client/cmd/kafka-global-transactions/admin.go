@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// retryPause is the pause before a question is asked again.
+const retryPause = 100 * time.Millisecond
+
+// admin sends the operator's RPCs.
+type admin struct {
+	bootstrap *kgo.Client
+	nodes     map[string]*kgo.Client // by address
+	out       printer
+}
+
+func dial(addrs ...string) (*kgo.Client, error) {
+	return kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.MaxVersions(wire.Versions()), kgo.ClientID("kafka-global-transactions"))
+}
+
+func newAdmin(addrs []string, out printer) (*admin, error) {
+	cl, err := dial(addrs...)
+	if err != nil {
+		return nil, err
+	}
+	return &admin{bootstrap: cl, nodes: map[string]*kgo.Client{}, out: out}, nil
+}
+
+func (a *admin) close() {
+	a.bootstrap.Close()
+	for _, cl := range a.nodes {
+		cl.Close()
+	}
+}
+
+// ask sends a request to any bootstrap address that answers.
+func (a *admin) ask(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	var errs []error
+	for _, b := range a.bootstrap.SeedBrokers() {
+		resp, err := b.Request(ctx, req)
+		if err == nil {
+			return resp, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// askNode sends a request to the node at an address.
+func (a *admin) askNode(ctx context.Context, addr string, req kmsg.Request) (kmsg.Response, error) {
+	cl := a.nodes[addr]
+	if cl == nil {
+		var err error
+		if cl, err = dial(addr); err != nil {
+			return nil, err
+		}
+		a.nodes[addr] = cl
+	}
+	resp, err := cl.SeedBrokers()[0].Request(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("coordinator node %s: %w", addr, err)
+	}
+	return resp, nil
+}
+
+// coordinator finds the node of an id.
+func (a *admin) coordinator(ctx context.Context, id string) (string, error) {
+	req := wire.NewPtrFindCoordinatorRequest()
+	req.CoordinatorType = wire.CoordinatorTypeGlobalTransaction
+	req.CoordinatorKeys = []string{id}
+	resp, err := a.ask(ctx, req)
+	if err != nil {
+		return "", err
+	}
+	found := resp.(*wire.FindCoordinatorResponse).Coordinators
+	if len(found) != 1 {
+		return "", fmt.Errorf("find the coordinator of %s: %d answers to one question", id, len(found))
+	}
+	if err := wire.ErrorForCode(found[0].ErrorCode); err != nil {
+		return "", fmt.Errorf("find the coordinator of %s: %w", id, err)
+	}
+	return net.JoinHostPort(found[0].Host, strconv.Itoa(int(found[0].Port))), nil
+}
+
+// onCoordinator asks the coordinator of an id, again while it moves or loads.
+// code says what the answer's error code is.
+func (a *admin) onCoordinator(ctx context.Context, id string, req kmsg.Request, code func(kmsg.Response) int16) (kmsg.Response, error) {
+	moving := []error{kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable}
+	for {
+		addr, err := a.coordinator(ctx, id)
+		var resp kmsg.Response
+		if err == nil {
+			if resp, err = a.askNode(ctx, addr, req); err == nil {
+				err = wire.ErrorForCode(code(resp))
+			}
+		}
+		again := slices.ContainsFunc(moving, func(m error) bool { return errors.Is(err, m) })
+		if !again {
+			if resp == nil {
+				return nil, err
+			}
+			return resp, nil // an error in it is the caller's
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w (%w)", err, ctx.Err())
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// list asks every node: each knows its own ids only, and a node that does not
+// answer makes the list incomplete, which must not look like "nothing there".
+func (a *admin) list(ctx context.Context, req *wire.ListGlobalTransactionsRequest) error {
+	meta, err := a.ask(ctx, kmsg.NewPtrMetadataRequest())
+	if err != nil {
+		return err
+	}
+	var all []wire.ListGlobalTransactionsResponseGlobalTransaction
+	for _, b := range meta.(*kmsg.MetadataResponse).Brokers {
+		resp, err := a.askNode(ctx, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), req)
+		if err != nil {
+			return err
+		}
+		r := resp.(*wire.ListGlobalTransactionsResponse)
+		if err := answered(r.ErrorCode, r.ErrorMessage); err != nil {
+			return err
+		}
+		if len(r.UnknownStateFilters) > 0 {
+			return fmt.Errorf("unknown state %v", r.UnknownStateFilters)
+		}
+		all = append(all, r.GlobalTransactions...)
+	}
+	return a.out.list(all)
+}
+
+func (a *admin) describe(ctx context.Context, ids []string) error {
+	var errs []error
+	for _, id := range ids {
+		req := wire.NewPtrDescribeGlobalTransactionsRequest()
+		req.GlobalTransactionalIDs = []string{id}
+		only := func(r kmsg.Response) *wire.DescribeGlobalTransactionsResponseGlobalTransaction {
+			return &r.(*wire.DescribeGlobalTransactionsResponse).GlobalTransactions[0]
+		}
+		resp, err := a.onCoordinator(ctx, id, req, func(r kmsg.Response) int16 { return only(r).ErrorCode })
+		if err == nil {
+			one := only(resp)
+			if err = answered(one.ErrorCode, one.ErrorMessage); err == nil {
+				err = a.out.describe(*one)
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *admin) resolve(ctx context.Context, id string, action int8) error {
+	req := wire.NewPtrResolveGlobalTransactionRequest()
+	req.GlobalTransactionalID, req.Action = id, action
+	resp, err := a.onCoordinator(ctx, id, req, func(r kmsg.Response) int16 {
+		return r.(*wire.ResolveGlobalTransactionResponse).ErrorCode
+	})
+	if err != nil {
+		return err
+	}
+	r := resp.(*wire.ResolveGlobalTransactionResponse)
+	if err := answered(r.ErrorCode, r.ErrorMessage); err != nil {
+		return fmt.Errorf("%s: %w", id, err)
+	}
+	return a.out.resolved(id, r.State)
+}
+
+func answered(code int16, message *string) error {
+	err := wire.ErrorForCode(code)
+	if err != nil && message != nil {
+		return fmt.Errorf("%s: %w", *message, err)
+	}
+	return err
+}

@@ -1,0 +1,102 @@
+// Command kafka-global-transactions shows global transactions and ends those
+// that stand still, as kafka-transactions.sh does for the transactions of one
+// cluster.
+//
+//	kafka-global-transactions --bootstrap-server HOST:PORT list [--heuristic] [--state S]... [--older-than D] [--pattern RE]
+//	kafka-global-transactions --bootstrap-server HOST:PORT describe ID...
+//	kafka-global-transactions --bootstrap-server HOST:PORT abort|retry|forget ID
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// timeout bounds one command.
+const timeout = 30 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "kafka-global-transactions:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var bootstrap []string
+	var asJSON bool
+	root := &cobra.Command{
+		Use:           "kafka-global-transactions",
+		Short:         "List, describe, abort, retry and forget global transactions",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.PersistentFlags().StringSliceVar(&bootstrap, "bootstrap-server", nil, "host:port of any coordinator node; more after commas")
+	root.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
+	if err := root.MarkPersistentFlagRequired("bootstrap-server"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	with := func(f func(context.Context, *admin, []string) error) func(*cobra.Command, []string) error {
+		return func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			a, err := newAdmin(bootstrap, printer{out: cmd.OutOrStdout(), json: asJSON})
+			if err != nil {
+				return err
+			}
+			defer a.close()
+			return f(ctx, a, args)
+		}
+	}
+	root.AddCommand(listCommand(with), &cobra.Command{
+		Use: "describe ID...", Short: "All that the coordinator knows of ids", Args: cobra.MinimumNArgs(1),
+		RunE: with(func(ctx context.Context, a *admin, ids []string) error { return a.describe(ctx, ids) }),
+	})
+	for _, r := range []struct {
+		verb, short string
+		action      int8
+	}{
+		{"abort", "Abort an undecided transaction now, whatever its age", wire.ResolveAbort},
+		{"retry", "Tell the pending participants again now", wire.ResolveRetry},
+		{"forget", "Let an id with a heuristic outcome go on; mend the data first", wire.ResolveForget},
+	} {
+		root.AddCommand(&cobra.Command{
+			Use: r.verb + " ID", Short: r.short, Args: cobra.ExactArgs(1),
+			RunE: with(func(ctx context.Context, a *admin, ids []string) error { return a.resolve(ctx, ids[0], r.action) }),
+		})
+	}
+	return root
+}
+
+func listCommand(with func(func(context.Context, *admin, []string) error) func(*cobra.Command, []string) error) *cobra.Command {
+	req := wire.NewPtrListGlobalTransactionsRequest()
+	var olderThan time.Duration
+	var pattern string
+	cmd := &cobra.Command{
+		Use: "list", Short: "The ids of every coordinator node", Args: cobra.NoArgs,
+		RunE: with(func(ctx context.Context, a *admin, _ []string) error {
+			if olderThan > 0 {
+				req.DurationFilterMillis = olderThan.Milliseconds()
+			}
+			if pattern != "" {
+				req.PatternFilter = &pattern
+			}
+			return a.list(ctx, req)
+		}),
+	}
+	cmd.Flags().StringArrayVar(&req.StateFilters, "state", nil, "only this state (Empty, Ongoing, PrepareCommit, ...); may be repeated")
+	cmd.Flags().BoolVar(&req.HeuristicOnly, "heuristic", false, "only heuristic outcomes that nobody has forgotten")
+	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "only what has been undecided or pending for as long")
+	cmd.Flags().StringVar(&pattern, "pattern", "", "only ids that match this regular expression (RE2) as a whole")
+	return cmd
+}

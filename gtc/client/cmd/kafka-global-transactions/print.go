@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// printer shows answers to a person, or as JSON, one object a line.
+type printer struct {
+	out  io.Writer
+	json bool
+}
+
+func (p printer) list(all []wire.ListGlobalTransactionsResponseGlobalTransaction) error {
+	if p.json {
+		enc := json.NewEncoder(p.out)
+		for _, one := range all {
+			if err := enc.Encode(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var w strings.Builder
+	w.WriteString("ID\tSTATE\tEPOCH\tSEQUENCE\tAGE\tWAITING FOR\tHEURISTIC\n")
+	for _, one := range all {
+		heuristic := ""
+		if one.Heuristic {
+			heuristic = "HEURISTIC"
+		}
+		fmt.Fprintf(&w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", one.GlobalTransactionalID, one.State, one.GlobalEpoch, one.Sequence,
+			age(one.AgeMillis), strings.Join(one.PendingClusterIDs, ","), heuristic)
+	}
+	return p.table(w.String())
+}
+
+func (p printer) describe(one wire.DescribeGlobalTransactionsResponseGlobalTransaction) error {
+	if p.json {
+		return json.NewEncoder(p.out).Encode(one)
+	}
+	var w strings.Builder
+	fmt.Fprintf(&w, "global transactional id\t%s\n", one.GlobalTransactionalID)
+	fmt.Fprintf(&w, "state\t%s\n", one.State)
+	fmt.Fprintf(&w, "global epoch, sequence\t%d, %d\n", one.GlobalEpoch, one.Sequence)
+	fmt.Fprintf(&w, "session\ttimeout %v, clusters %s%s\n", time.Duration(one.TimeoutMillis)*time.Millisecond,
+		strings.Join(one.ClusterIDs, ", "), map[bool]string{true: ", ended"}[one.SessionEnded])
+	if one.DecisionTimestampMillis >= 0 {
+		fmt.Fprintf(&w, "decided\t%s\n", time.UnixMilli(one.DecisionTimestampMillis).UTC().Format(time.RFC3339))
+	}
+	if one.Reason != nil {
+		fmt.Fprintf(&w, "reason\t%s\n", *one.Reason)
+	}
+	for _, x := range one.Participants {
+		text := states[x.State]
+		if x.OpenSinceMillis >= 0 {
+			text += " since " + age(x.OpenSinceMillis)
+		}
+		if x.Message != nil {
+			text += ": " + *x.Message
+		}
+		fmt.Fprintf(&w, "participant %s\tproducer %d/%d\t%s\n", x.ClusterID, x.ProducerID, x.ProducerEpoch, text)
+	}
+	return p.table(w.String())
+}
+
+// table aligns columns that are set apart by tabs.
+func (p printer) table(text string) error {
+	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	if _, err := io.WriteString(w, text); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+func (p printer) resolved(id, state string) error {
+	if p.json {
+		return json.NewEncoder(p.out).Encode(map[string]string{"GlobalTransactionalID": id, "State": state})
+	}
+	_, err := fmt.Fprintf(p.out, "%s is now %s\n", id, state)
+	return err
+}
+
+// states are the words for a participant's state.
+var states = map[int8]string{
+	wire.ParticipantPending:          "pending",
+	wire.ParticipantComplete:         "complete",
+	wire.ParticipantHeuristicCommit:  "HEURISTIC: committed against the decision",
+	wire.ParticipantHeuristicAbort:   "HEURISTIC: aborted against the decision",
+	wire.ParticipantHeuristicUnknown: "HEURISTIC: ended, nobody can tell how",
+}
+
+func age(millis int64) string {
+	if millis < 0 {
+		return "-"
+	}
+	return (time.Duration(millis) * time.Millisecond).String()
+}
