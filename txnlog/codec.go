@@ -171,8 +171,11 @@ func appendParticipants(dst []byte, ps []Participant) []byte {
 // DecodeValue reads the record value of a global transactional id; src must
 // not be null. It keeps no reference to src. The error is an
 // *UnknownVersionError or a *CorruptError, both still without the place.
-func DecodeValue(src []byte) (*GlobalTransaction, error) {
-	r := reader{Reader: kbin.Reader{Src: src}}
+func DecodeValue(src []byte) (*GlobalTransaction, error) { return decodeValue(src, nil) }
+
+// decodeValue takes names that many records share from names; nil is allowed.
+func decodeValue(src []byte, names names) (*GlobalTransaction, error) {
+	r := reader{Reader: kbin.Reader{Src: src}, names: names}
 	if err := r.version(); err != nil {
 		return nil, err
 	}
@@ -188,7 +191,7 @@ func DecodeValue(src []byte) (*GlobalTransaction, error) {
 	if n := r.arrayLen("cluster ids", 1); n > 0 {
 		v.ClusterIDs = make([]string, n)
 		for i := range v.ClusterIDs {
-			v.ClusterIDs[i] = r.string("cluster id")
+			v.ClusterIDs[i] = r.name("cluster id")
 		}
 	}
 	v.Participants = r.participants("participants")
@@ -211,14 +214,14 @@ func (r *reader) participants(field string) []Participant {
 	ps := make([]Participant, n)
 	for i := range ps {
 		ps[i] = Participant{
-			ClusterID:         r.string("participant cluster id"),
+			ClusterID:         r.name("participant cluster id"),
 			ProducerID:        r.Int64(),
 			ProducerEpoch:     r.Int16(),
 			EndTxnVersion:     r.Int16(),
 			State:             ParticipantState(r.enum("participant state", int8(ParticipantHeuristicUnknown))),
 			NextProducerID:    r.Int64(),
 			NextProducerEpoch: r.Int16(),
-			AuditTopic:        r.string("audit topic"),
+			AuditTopic:        r.name("audit topic"),
 			AuditPartition:    r.Int32(),
 			StartMillis:       r.Int64(),
 			Detail:            r.string("participant detail"),

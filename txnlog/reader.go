@@ -16,6 +16,27 @@ import (
 type reader struct {
 	kbin.Reader
 	reason string // the first thing that is wrong, in words
+	names  names
+}
+
+// names are the cluster ids and topics of a log, each kept once: there are few,
+// and a hundred thousand ids that name the same two clusters would hold them
+// eight hundred thousand times.
+type names map[string]string
+
+// namesKept bounds names, so that a log with a topic for each id costs no more
+// than without.
+const namesKept = 4096
+
+func (n names) get(b []byte) string {
+	if name, ok := n[string(b)]; ok {
+		return name
+	}
+	name := string(b)
+	if n != nil && len(n) < namesKept {
+		n[name] = name
+	}
+	return name
 }
 
 func (r *reader) fail(format string, args ...any) {
@@ -69,13 +90,18 @@ func (r *reader) bool(field string) bool {
 	return v == 1
 }
 
-func (r *reader) string(field string) string {
+func (r *reader) string(field string) string { return string(r.bytes(field)) }
+
+// name reads a string that many records share.
+func (r *reader) name(field string) string { return r.names.get(r.bytes(field)) }
+
+func (r *reader) bytes(field string) []byte {
 	n := r.Uvarint()
 	if n == 0 {
 		r.fail("%s is null", field)
-		return ""
+		return nil
 	}
-	return string(r.Span(int(n - 1)))
+	return r.Span(int(n - 1))
 }
 
 // arrayLen reads a count of elements that take at least size bytes each.

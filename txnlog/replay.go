@@ -78,6 +78,7 @@ type Replay struct {
 	// unreadable holds, for each id, the last record if its version is
 	// unknown. A later readable record of the id supersedes it.
 	unreadable map[string]*UnknownVersionError
+	names      names
 }
 
 // Owner returns the producer id and epoch of the claim in effect.
@@ -140,7 +141,10 @@ func (r *Replay) badKey(rec RawRecord, err error) error {
 func (r *Replay) globalTransaction(rec RawRecord, id string) error {
 	entry := Entry{Record: Record{GlobalTransactionalID: id}, Offset: rec.Offset}
 	if rec.Value != nil {
-		value, err := DecodeValue(rec.Value)
+		if r.names == nil {
+			r.names = names{}
+		}
+		value, err := decodeValue(rec.Value, r.names)
 		if unknown, ok := errors.AsType[*UnknownVersionError](err); ok {
 			unknown.GlobalTransactionalID, unknown.Partition, unknown.Offset = id, r.Partition, rec.Offset
 			if r.unreadable == nil {

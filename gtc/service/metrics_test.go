@@ -128,15 +128,15 @@ func (b *bench) stop(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
+func eventually(tb testing.TB, f func() error) {
+	tb.Helper()
 	var err error
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}
 	}
-	t.Fatal(err)
+	tb.Fatal(err)
 }
 
 func (b *bench) session(t *testing.T, timeout time.Duration) {
