@@ -79,7 +79,7 @@ func (h *holder) serve(ctx context.Context, down net.Conn) {
 				continue
 			}
 			turns <- nil
-			if _, err := up.Write(frame); err != nil {
+			if _, writeErr := up.Write(frame); writeErr != nil {
 				return
 			}
 		}

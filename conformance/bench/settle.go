@@ -175,30 +175,32 @@ func (s *settling) measure(ctx context.Context, n int) (Settled, error) {
 	if told := s.told() - before; err != nil || pending != n || told != 0 {
 		return Settled{}, fmt.Errorf("bench: %d of %d commits decided and pending, %d EndTxn told before the kill: %w", pending, n, told, err)
 	}
-	if err := s.coordinator.Kill(); err != nil {
+	if err = s.coordinator.Kill(); err != nil {
 		return Settled{}, err
 	}
 	s.hold(false)
 	began := time.Now()
-	if err := s.coordinator.Start(ctx); err != nil {
+	if err = s.coordinator.Start(ctx); err != nil {
 		return Settled{}, err
 	}
 	r := Settled{Ids: n, Ready: time.Since(began)}
-	for r.All == 0 {
-		time.Sleep(5 * time.Millisecond) // the question costs the one who is measured
-		pending, err := s.pending(ctx)
+	// A list of all ids costs the one who is measured, so it is asked for only
+	// when every participant has been told.
+	for r.All == 0 && ctx.Err() == nil {
 		switch {
-		case ctx.Err() != nil:
-			return r, fmt.Errorf("bench: %d commits still pending: %w", pending, ctx.Err())
-		case err != nil: // not there yet, or loading
 		case r.Answer == 0:
-			r.Answer = time.Since(began)
-			fallthrough
-		default:
-			if pending == 0 {
+			if describes(ctx, s.gtc, ends[0].GlobalTransactionalID) {
+				r.Answer = time.Since(began)
+			}
+		case s.told()-before >= int64(2*n):
+			if pending, err = s.pending(ctx); err == nil && pending == 0 {
 				r.All = time.Since(began)
 			}
 		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	if ctx.Err() != nil {
+		return r, fmt.Errorf("bench: %d EndTxn told, %d commits pending: %w", s.told()-before, pending, errors.Join(ctx.Err(), err))
 	}
 	r.Told = s.told() - before
 	return r, s.verify(ctx, n)

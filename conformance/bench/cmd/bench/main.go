@@ -48,11 +48,18 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
+	took, err := bench.Takeover(ctx, o)
+	if err != nil {
+		return err
+	}
+	if _, err = fmt.Fprintf(out, "takeover: the id of a killed node was answered for after %v, the session timeout is %v\n", took.Round(time.Millisecond), bench.SessionTimeout); err != nil {
+		return err
+	}
 	s, err := bench.Settle(ctx, o, *ids)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all settled %v (%d EndTxn)\n",
+	_, err = fmt.Fprintf(out, "settle: %d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all told %v (%d EndTxn)\n",
 		s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), s.Told)
 	return err
 }
