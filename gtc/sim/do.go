@@ -264,6 +264,7 @@ func (w *world) scan(h, k int8) {
 		m.isOpen, m.open = true, c.openOf()
 	}
 	if w.fine {
+		m.began-- // the service rounds up what it took
 		w.send(m)
 		return
 	}

@@ -47,54 +47,53 @@ const (
 	aborted
 )
 
-// look is what the state proves about the transaction of p; start is 0 when the
-// transaction was never seen open (view.outcome of the driver).
-func (c *cluster) look(p producer, start int16) finding {
+// look is what the state proves about the transaction of an order
+// (view.outcome of the driver).
+func (c *cluster) look(o endOrder) finding {
 	if !c.known {
 		return movedOn
 	}
-	same := c.now == p
-	sameStart := start == 0 || start == c.start
-	switch c.state {
-	case ongoing:
-		if same && sameStart {
-			return stillOpen
-		}
-		return movedOn
-	case empty:
-		if same && start == 0 {
-			return neverBegun
-		}
-		return movedOn
-	case prepareCommit, prepareAbort, completeCommit, completeAbort:
-	}
+	same := c.now == o.producer
+	sameStart := o.start == 0 || o.start == c.start
 	switch {
-	case c.version >= bumps && same:
-		if start != 0 {
-			return movedOn
-		}
-		return neverBegun
-	case !sameStart || !c.endOf(p, start):
+	case c.state == ongoing && same && sameStart:
+		return stillOpen
+	case c.state == ongoing:
 		return movedOn
-	case c.state == completeCommit:
-		return committed
+	case c.state == empty && same && o.start == 0:
+		return neverBegun
+	case c.state == empty:
+		return movedOn
+	case c.version >= bumps && same && o.start == 0:
+		return neverBegun
+	case c.version >= bumps && same, !sameStart, !c.endOf(o):
+		return movedOn
 	case c.state == completeAbort:
 		return aborted
+	case c.state != completeCommit:
+		return ending
+	case c.version < bumps && o.start == 0 && !o.onePhase:
+		return movedOn // it may be the commit of the transaction before
 	}
-	return ending
+	return committed
 }
 
 // endOf reports whether the present producer id and epoch can be what the end
-// of p left.
-func (c *cluster) endOf(p producer, start int16) bool {
+// of the order's transaction left.
+func (c *cluster) endOf(o endOrder) bool {
+	p := o.producer
+	known := o.start != 0 || o.onePhase
 	same, next := c.now.epoch == p.epoch, c.now.epoch == p.epoch+1
 	switch {
 	case c.now.id != p.id:
-		return c.version >= bumps && p.epoch == c.maxEpoch && c.now.epoch == 0 && start != 0
+		return c.version >= bumps && p.epoch == c.maxEpoch && c.now.epoch == 0 && known
 	case c.version >= bumps:
 		return next
 	}
-	return same || next && start != 0
+	// Not for an only participant whose start is unknown: a coordinator that
+	// was superseded may ask for the commit of the session before, which has
+	// happened, and CompleteAbort at the next epoch is of the session after.
+	return same || next && o.start != 0
 }
 
 // endOrder is one EndTxn effect as the driver sees it, and what only the
@@ -172,13 +171,13 @@ func (w *world) startEnd(h int8, o endOrder) {
 		return
 	}
 	if o.version < bumps && (at.sent || at.uncertain) {
-		switch c.look(o.producer, o.start) {
+		switch c.look(o) {
 		case stillOpen:
 		case ending:
 			w.endReply(h, o, gtc.EndAnswer{Detail: "its end is being carried out"})
 			return
 		case movedOn, neverBegun, committed, aborted:
-			w.endReply(h, o, w.conclude(h, o, none))
+			w.endReply(h, o, w.conclude(h, o))
 			return
 		}
 	}
@@ -212,12 +211,12 @@ func (w *world) askAgain(h int8, o endOrder) gtc.EndAnswer {
 		return retry
 	}
 	if o.version < bumps {
-		switch c.look(o.producer, o.start) {
+		switch c.look(o) {
 		case stillOpen:
 		case ending:
 			return retry
 		case movedOn, neverBegun, committed, aborted:
-			return w.conclude(h, o, none)
+			return w.conclude(h, o)
 		}
 	}
 	code, next := w.execute(o)
@@ -228,7 +227,7 @@ func (w *world) askAgain(h int8, o endOrder) gtc.EndAnswer {
 		return retry
 	case invalidTxnState, producerFenced, invalidMapping:
 	}
-	return w.conclude(h, o, code)
+	return w.conclude(h, o)
 }
 
 // doneAs is the answer to an accepted EndTxn that left the cluster at p.
@@ -256,18 +255,10 @@ func (w *world) next(h int8, o endOrder, p producer) producer {
 
 // conclude is what the state, and where it has moved on the control markers,
 // prove about a participant that is not open any more.
-//
-// Below the look there is one more proof: EndTxn v5 refuses an abort with
-// INVALID_TXN_STATE only when it knows it for the repeat of an end that
-// committed, also over the change of the producer id, which the look cannot
-// bridge for a transaction that was never seen open.
-func (w *world) conclude(h int8, o endOrder, refused code) gtc.EndAnswer {
+func (w *world) conclude(h int8, o endOrder) gtc.EndAnswer {
 	c := &w.clusters[o.cluster]
 	a := gtc.EndAnswer{EndTxnVersion: o.version, NextProducerID: -1, NextProducerEpoch: -1}
-	found := c.look(o.producer, o.start)
-	if found == movedOn && o.version >= bumps && !o.commit && refused == invalidTxnState {
-		found = committed
-	}
+	found := c.look(o)
 	if found == movedOn {
 		return w.audit(o, a)
 	}
@@ -278,9 +269,6 @@ func (w *world) conclude(h int8, o endOrder, refused code) gtc.EndAnswer {
 		a.Outcome = gtc.EndDone
 	case committed, aborted:
 		a.Outcome = endedAs(found == committed, o.commit)
-		if o.version < bumps && o.start == 0 && !o.commit && !o.onePhase {
-			a.Outcome = gtc.EndDone // it may be the transaction before
-		}
 	}
 	if o.version >= bumps || c.now.epoch == o.producer.epoch {
 		p := w.next(h, o, c.now)
@@ -304,7 +292,7 @@ func endedAs(commit, asked bool) gtc.EndOutcome {
 func (w *world) audit(o endOrder, a gtc.EndAnswer) gtc.EndAnswer {
 	c := &w.clusters[o.cluster]
 	switch {
-	case o.start == 0 && !o.commit && !o.onePhase:
+	case o.start == 0 && !o.commit && (!o.onePhase || !c.known):
 		a.Outcome = gtc.EndDone // never seen open, and nobody has sent its commit
 	case o.start == 0, w.retention:
 		a.Outcome = gtc.EndUnknown
