@@ -111,6 +111,7 @@ func (c *coordinator) close() {
 // which the protocol makes harmless, to the node that coordinates by then.
 func (c *coordinator) ask(ctx context.Context, attempt func(context.Context, kmsg.Requestor) error) error {
 	backoff := c.backoffMin
+	var last error // that tells more than that the time is over
 	for {
 		node, err := c.locate(ctx)
 		if err == nil {
@@ -121,6 +122,9 @@ func (c *coordinator) ask(ctx context.Context, attempt func(context.Context, kms
 				c.forget(node)
 			}
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		if !again(err) && !c.replaced(err) {
 			return err
 		}
@@ -128,7 +132,7 @@ func (c *coordinator) ask(ctx context.Context, attempt func(context.Context, kms
 			backoff = c.backoffMin // the coordinator has held the answer already
 		}
 		if ctxErr := pause(ctx, backoff); ctxErr != nil {
-			return fmt.Errorf("%w (before that: %w)", ctxErr, err)
+			return fmt.Errorf("%w (before that: %w)", ctxErr, last)
 		}
 		backoff = min(2*backoff, c.backoffMax)
 	}

@@ -185,6 +185,9 @@ func (c *Clusters) lookup(ctx context.Context, clusterID string) (*cluster, erro
 			return a.cl, nil
 		}
 	}
+	if cl := c.known(clusterID); cl != nil {
+		return cl, nil // another call has learned it since the first look
+	}
 	if len(away) > 0 {
 		// It may be one of those: not known is not the same as not there.
 		return nil, fmt.Errorf("cluster id %q is not among the clusters reached so far: %w", clusterID, errors.Join(away...))

@@ -73,10 +73,24 @@ func (c *clusters) End(ctx context.Context, id string, p txnlog.Participant, com
 	c.told = append(c.told, fmt.Sprintf("%s %s %s", id, p.ClusterID, what))
 	end := c.end
 	c.mu.Unlock()
+	answer := done(p)
 	if end != nil {
-		return end(ctx, id, p, commit)
+		answer = end(ctx, id, p, commit)
 	}
-	return done(p)
+	if answer.Outcome != gtc.EndRetry {
+		c.set(func() { c.ended(id, p) })
+	}
+	return answer
+}
+
+// ended takes the transaction off what a scan finds.
+func (c *clusters) ended(id string, p txnlog.Participant) {
+	for i, o := range c.open[p.ClusterID] {
+		if o.ID == id && o.ProducerID == p.ProducerID && o.ProducerEpoch == p.ProducerEpoch {
+			c.open[p.ClusterID] = slices.Delete(c.open[p.ClusterID], i, i+1)
+			return
+		}
+	}
 }
 
 func done(p txnlog.Participant) gtc.EndAnswer {
