@@ -101,7 +101,7 @@ func (d *driver) run(ctx context.Context) error {
 	defer d.reader.close()
 	faults := d.faults()
 	if d.o.Fault != "" {
-		if faults = only(faults, d.o.Fault); len(faults) == 0 {
+		if faults = only(append(faults, d.outsider()), d.o.Fault); len(faults) == 0 {
 			return fmt.Errorf("chaos: no fault %q", d.o.Fault)
 		}
 	}

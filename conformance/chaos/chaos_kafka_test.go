@@ -1,0 +1,62 @@
+//go:build kafka
+
+package chaos_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance/chaos"
+)
+
+// TestMain is a client of the load when a run starts this binary as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "load" {
+		if err := chaos.Load(context.Background(), os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func run(t *testing.T, o chaos.Options) (string, error) {
+	t.Helper()
+	o.Minibroker = filepath.Join(t.TempDir(), "minibroker")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", o.Minibroker, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var out bytes.Buffer
+	o.Out, o.Clients = &out, 3
+	err := chaos.Run(t.Context(), o)
+	t.Log(out.String())
+	return out.String(), err
+}
+
+func TestFewRounds(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprintf("nodes=%d", nodes), func(t *testing.T) {
+			out, err := run(t, chaos.Options{Rounds: 5, Seed: 1, Nodes: nodes})
+			if err != nil || !strings.HasSuffix(out, " transactions, 0 anomalies\n") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A run that cannot fail proves nothing.
+func TestOutsiderIsFound(t *testing.T) {
+	_, err := run(t, chaos.Options{Rounds: 2, Seed: 1, Nodes: 1, Fault: "outsider commits on chaos-us"})
+	if !errors.Is(err, chaos.ErrAnomalies) {
+		t.Errorf("Run = %v, want %v", err, chaos.ErrAnomalies)
+	}
+}
