@@ -14,6 +14,11 @@ import (
 type Options struct {
 	Minibroker string // path of the binary
 	Dir        string // for data and logs
+	// Kafka takes real clusters as participants of Settle. The embedded broker
+	// looks at all its open transactions after every request (kfake,
+	// updateTimer), so with ten thousand of them it is the embedded broker that
+	// is measured.
+	Kafka bool
 }
 
 func mkdir(dir string) error { return os.MkdirAll(dir, 0o700) }

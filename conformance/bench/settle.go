@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/kafka-gtc/kafka-gtc/conformance/cluster"
 	"github.com/kafka-gtc/kafka-gtc/conformance/node"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
@@ -38,7 +39,7 @@ type Settled struct {
 // Settle measures what a coordinator does after a SIGKILL that leaves n commits
 // decided in its log of which no participant knows.
 //
-// Two mini-brokers take part, each behind a holder. On both, every id has a
+// Two mini-brokers, or two Kafka clusters, take part, each behind a holder. On both, every id has a
 // record in an open transaction without timeout, and the coordinator is asked
 // to commit it. It looks at both clusters, makes its decision durable, and
 // tries to tell them; the holder answers COORDINATOR_LOAD_IN_PROGRESS. When the
@@ -58,6 +59,7 @@ type settling struct {
 	dir         string
 	holders     []*holder
 	nodes       []*node.Node
+	kafka       []*cluster.Cluster
 	coordinator *node.Node
 	gtc         *kgo.Client
 	clusters    []*kgo.Client
@@ -78,19 +80,9 @@ func newSettling(ctx context.Context, o Options) (*settling, error) {
 	}
 	for i, name := range []string{"us", "eu"} {
 		server, proxy := free[1+2*i], free[2+2*i]
-		n, nodeErr := node.New(o.Minibroker, s.dir, name, server, []string{
-			"process.roles=broker", "listeners=PLAINTEXT://" + server, "advertised.listeners=PLAINTEXT://" + proxy,
-			"log.dirs=" + filepath.Join(s.dir, name), "transaction.max.timeout.ms=2147483647",
-			// The figure is the coordinator's, not that of a participant's disk.
-			"log.flush.interval.messages=9223372036854775807",
-		})
-		if nodeErr == nil {
-			nodeErr = n.Start(ctx)
+		if err = s.startParticipant(ctx, o, name, server, proxy); err != nil {
+			return s, err
 		}
-		if nodeErr != nil {
-			return s, nodeErr
-		}
-		s.nodes = append(s.nodes, n)
 		h, holdErr := newHolder(ctx, proxy, server)
 		if holdErr != nil {
 			return s, holdErr
@@ -110,6 +102,37 @@ func newSettling(ctx context.Context, o Options) (*settling, error) {
 	s.nodes = append(s.nodes, s.coordinator)
 	s.gtc, err = kgo.NewClient(kgo.SeedBrokers(free[0]), kgo.MaxVersions(wire.Versions()))
 	return s, err
+}
+
+// startParticipant starts a cluster whose clients are sent to the proxy.
+func (s *settling) startParticipant(ctx context.Context, o Options, name, server, proxy string) error {
+	if o.Kafka {
+		p := cluster.V44
+		p.Config = append(p.Config[:len(p.Config):len(p.Config)],
+			"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller.port},HELD://"+server,
+			"advertised.listeners=PLAINTEXT://127.0.0.1:{port},HELD://"+proxy,
+			"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,HELD:PLAINTEXT",
+			"inter.broker.listener.name=PLAINTEXT")
+		_ = (&cluster.Cluster{Name: "bench-" + name}).Down(ctx) // an earlier run has left it with other ports
+		c, err := cluster.Ensure(ctx, "bench-"+name, p)
+		if err == nil {
+			s.kafka = append(s.kafka, c)
+		}
+		return err
+	}
+	n, err := node.New(o.Minibroker, s.dir, name, server, []string{
+		"process.roles=broker", "listeners=PLAINTEXT://" + server, "advertised.listeners=PLAINTEXT://" + proxy,
+		"log.dirs=" + filepath.Join(s.dir, name), "transaction.max.timeout.ms=2147483647",
+		// The figure is the coordinator's, not that of a participant's disk.
+		"log.flush.interval.messages=9223372036854775807",
+	})
+	if err == nil {
+		err = n.Start(ctx)
+	}
+	if err == nil {
+		s.nodes = append(s.nodes, n)
+	}
+	return err
 }
 
 func (s *settling) openCluster(ctx context.Context, addr string) error {
@@ -137,6 +160,11 @@ func (s *settling) stop() {
 	}
 	for _, n := range s.nodes {
 		n.Stop()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, c := range s.kafka {
+		_ = c.Down(ctx)
 	}
 	for _, h := range s.holders {
 		h.close()
@@ -203,7 +231,10 @@ func (s *settling) measure(ctx context.Context, n int) (Settled, error) {
 		return r, fmt.Errorf("bench: %d EndTxn told, %d commits pending: %w", s.told()-before, pending, errors.Join(ctx.Err(), err))
 	}
 	r.Told = s.told() - before
-	return r, s.verify(ctx, n)
+	for err = s.verify(ctx, n); errors.Is(err, errUnreadable) && ctx.Err() == nil; err = s.verify(ctx, n) { // Kafka's markers follow
+		time.Sleep(10 * time.Millisecond)
+	}
+	return r, err
 }
 
 // prepare leaves a transaction of the i-th id open on both clusters and returns
@@ -362,6 +393,8 @@ func (s *settling) pending(ctx context.Context) (int, error) {
 	return len(resp.GlobalTransactions), nil
 }
 
+var errUnreadable = errors.New("bench: not all records are readable")
+
 // verify counts what a read_committed reader may see: all, on both clusters.
 func (s *settling) verify(ctx context.Context, n int) error {
 	for i, cl := range s.clusters {
@@ -379,7 +412,7 @@ func (s *settling) verify(ctx context.Context, n int) error {
 		stable.Each(func(o kadm.ListedOffset) { readable += o.Offset })
 		// Each id is one record and one marker.
 		if written != int64(2*n) || readable != written {
-			return fmt.Errorf("bench: cluster %s ends at %d and is readable to %d, want %d", s.ids[i], written, readable, 2*n)
+			return fmt.Errorf("%w: cluster %s ends at %d and is readable to %d, want %d", errUnreadable, s.ids[i], written, readable, 2*n)
 		}
 	}
 	return nil

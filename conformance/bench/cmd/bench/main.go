@@ -30,6 +30,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.Minibroker, "minibroker", "", "path of the minibroker binary")
 	ids := flags.Int("ids", 10_000, "decided commits at the SIGKILL")
+	flags.BoolVar(&o.Kafka, "kafka", true, "real Kafka clusters as participants of settle")
+	skip := flags.Bool("settle-only", false, "leave takeover out")
 	if err = flags.Parse(args); err != nil {
 		return err
 	}
@@ -48,12 +50,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	took, err := bench.Takeover(ctx, o)
-	if err != nil {
-		return err
-	}
-	if _, err = fmt.Fprintf(out, "takeover: the id of a killed node was answered for after %v, the session timeout is %v\n", took.Round(time.Millisecond), bench.SessionTimeout); err != nil {
-		return err
+	if !*skip {
+		took, takeErr := bench.Takeover(ctx, o)
+		if takeErr != nil {
+			return takeErr
+		}
+		if _, err = fmt.Fprintf(out, "takeover: the id of a killed node was answered for after %v, the session timeout is %v\n", took.Round(time.Millisecond), bench.SessionTimeout); err != nil {
+			return err
+		}
 	}
 	s, err := bench.Settle(ctx, o, *ids)
 	if err != nil {
