@@ -271,7 +271,8 @@ func TestWhatAnEarlierCoordinatorCommittedInOnePhase(t *testing.T) {
 	}{
 		{"CompleteCommit", 3, 4, kerr.InvalidTxnState.Code, gtc.EndDone, gtc.EndCommitted, gtc.EndDone},
 		{"CompleteAbort", 3, 4, kerr.InvalidTxnState.Code, gtc.EndAborted, gtc.EndDone, gtc.EndDone},
-		{"CompleteAbort", 4, 4, kerr.ProducerFenced.Code, gtc.EndAborted, gtc.EndDone, gtc.EndDone},
+		// It may be the abort of the session after: see view.endOf.
+		{"CompleteAbort", 4, 4, kerr.ProducerFenced.Code, gtc.EndUnknown, gtc.EndUnknown, gtc.EndDone},
 		{"CompleteCommit", 4, 5, kerr.InvalidTxnState.Code, gtc.EndDone, gtc.EndCommitted, gtc.EndCommitted},
 		{"CompleteAbort", 4, 5, kerr.InvalidTxnState.Code, gtc.EndAborted, gtc.EndDone, gtc.EndDone},
 		{"Empty", 5, 4, kerr.ProducerFenced.Code, gtc.EndUnknown, gtc.EndUnknown, gtc.EndDone},
