@@ -60,10 +60,18 @@ func startNode(t *testing.T, id int, home string, clusters map[string]participan
 		args = append(args, "--override", s)
 	}
 	n := &gtcNode{process: start(t, args...)}
+	// The file and the log are two ways, of which either may be the later.
 	within(t, time.Minute, func() error {
 		text, err := os.ReadFile(ready)
-		n.addr = strings.TrimSpace(string(text))
-		return err
+		if err != nil {
+			return err
+		}
+		line := regexp.MustCompile(`"address":"([^"]*)","[^\n]*metrics under`).FindStringSubmatch(n.logged())
+		if line == nil {
+			return errors.New("no metrics address in the log")
+		}
+		n.addr, n.metrics = strings.TrimSpace(string(text)), line[1]
+		return nil
 	})
 	_, port, err := net.SplitHostPort(n.addr)
 	if err != nil {
@@ -74,7 +82,6 @@ func startNode(t *testing.T, id int, home string, clusters map[string]participan
 		t.Fatal(err)
 	}
 	n.port = int32(number)
-	n.metrics = regexp.MustCompile(`"address":"([^"]*)","[^\n]*metrics under`).FindStringSubmatch(n.logged())[1]
 	if n.cl, err = kgo.NewClient(kgo.SeedBrokers(n.addr), kgo.MaxVersions(wire.Versions())); err != nil {
 		t.Fatal(err)
 	}
