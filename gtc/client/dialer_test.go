@@ -251,7 +251,6 @@ func TestInitProducerIDIsHeldBack(t *testing.T) {
 	}{
 		"shut":     {phaseShut, kerr.InvalidProducerEpoch.Code},
 		"adopt":    {phaseAdopt, kerr.InvalidProducerEpoch.Code},
-		"abort":    {phaseAbort, kerr.InvalidProducerEpoch.Code},
 		"required": {phaseInit, kerr.UnsupportedVersion.Code},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -307,7 +306,7 @@ func TestEndTxnNeverLeavesWithoutLeave(t *testing.T) {
 	}{
 		"commit while shut":       {func(g *gate) { g.setPhase(phaseShut) }, 5, true},
 		"abort while shut":        {func(g *gate) { g.setPhase(phaseShut) }, 5, false},
-		"commit while aborting":   {func(g *gate) { g.setPhase(phaseAbort) }, 5, true},
+		"commit while lending":    {func(g *gate) { g.lend(testPID, testEpoch) }, 5, true},
 		"abort of a commit":       {func(g *gate) { g.adopt(adopt) }, 5, false},
 		"another epoch":           {func(g *gate) { g.adopt(other) }, 5, true},
 		"kgo cannot follow on v4": {func(g *gate) { g.adopt(adopt) }, 4, true},
@@ -327,14 +326,20 @@ func TestEndTxnNeverLeavesWithoutLeave(t *testing.T) {
 	}
 }
 
-func TestAbortOfOursLeaves(t *testing.T) {
+// A producer that comes into the midst of a transaction gets its id from here.
+func TestInitProducerIDIsAnsweredWithWhatIsLent(t *testing.T) {
 	p := newPipe(t)
-	p.gate.setPhase(phaseAbort)
-	sent := frame(1, endTxnRequest(5, false))
-	p.write(sent)
-	if got := p.received(p.broker); string(got) != string(sent[4:]) {
-		t.Errorf("broker got %x, want %x", got, sent[4:])
+	p.offers(initProducerID2PC)
+	p.gate.setUpgrade(true, true)
+	p.gate.lend(testPID, testEpoch)
+	p.write(frame(1, initRequest()))
+	b := p.received(p.conn)
+	resp := kmsg.NewPtrInitProducerIDResponse()
+	resp.SetVersion(5)
+	if err := resp.ReadFrom(b[5:]); err != nil || resp.ErrorCode != 0 || resp.ProducerID != testPID || resp.ProducerEpoch != testEpoch {
+		t.Errorf("kgo read %+v, %v, want %d/%d", resp, err, testPID, testEpoch)
 	}
+	p.nothingSent()
 }
 
 // Own answers come in the order of the requests, between those of the broker,

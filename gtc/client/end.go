@@ -147,7 +147,7 @@ func (t *Txn) prepare(ctx context.Context) error {
 		return err
 	}
 	if err := t.firstFailure(); err != nil {
-		return err
+		return &unfitError{err}
 	}
 	return each(t.parts(), func(p *participant) error { return p.verify(ctx) })
 }
@@ -155,19 +155,20 @@ func (t *Txn) prepare(ctx context.Context) error {
 // notPrepared aborts everywhere, or leaves the transaction open when only the
 // time was too short.
 func (t *Txn) notPrepared(ctx context.Context, err error) (Result, error) {
-	if !definite(err) {
+	if unfit, ok := errors.AsType[*unfitError](err); ok {
+		t.abortLocally(ctx, unfit.cause)
+	} else if producer, ok := errors.AsType[*ProducerError](err); ok {
+		t.abortLocally(ctx, producer)
+	} else {
 		return Result{}, &UnknownOutcomeError{Err: err}
 	}
-	t.abortLocally(ctx, err)
 	return t.result, t.commitError()
 }
 
-// definite reports whether err rules a commit out.
-func definite(err error) bool {
-	_, record := errors.AsType[*RecordError](err)
-	_, producer := errors.AsType[*ProducerError](err)
-	return record || producer
-}
+// unfitError carries what rules a commit out: a record or an offset that failed.
+type unfitError struct{ cause error }
+
+func (e *unfitError) Error() string { return e.cause.Error() }
 
 // abortLocally ends the transaction on this client's own producers. No commit
 // of it can be decided any more, because only this client could ask for it, so

@@ -29,8 +29,8 @@ var (
 // and never will be. The application may do the work again in a new
 // transaction.
 type AbortedError struct {
-	// Cause is why: a *RecordError, a *ProducerError, ErrAborted, or the
-	// coordinator's reason.
+	// Cause is why: a *RecordError, an error of CommitOffsets, a
+	// *ProducerError, ErrAborted, or the coordinator's reason.
 	Cause error
 }
 
@@ -55,6 +55,48 @@ func (e *RecordError) Error() string {
 
 // Unwrap gives kgo's error.
 func (e *RecordError) Unwrap() error { return e.Err }
+
+// WrongClusterError says that offsets are of a group of a cluster that takes no
+// part in the transaction.
+type WrongClusterError struct {
+	Group     string
+	ClusterID string // of the group
+}
+
+func (e *WrongClusterError) Error() string {
+	return fmt.Sprintf("offsets of group %q belong to the cluster with id %s, which is not among Options.Clusters", e.Group, e.ClusterID)
+}
+
+// StaleGroupError says that offsets were refused because the group has moved on:
+// the partitions may be somebody else's by now, who has not seen these offsets.
+// The records are to be read again, from the group's committed offsets.
+type StaleGroupError struct {
+	Cluster string
+	Group   string
+	Err     error
+}
+
+func (e *StaleGroupError) Error() string {
+	return fmt.Sprintf("group %q on cluster %q has moved on without this member: %v", e.Group, e.Cluster, e.Err)
+}
+
+// Unwrap gives Kafka's error.
+func (e *StaleGroupError) Unwrap() error { return e.Err }
+
+// OffsetsError says that offsets of a group were not committed, which is why
+// their transaction cannot be.
+type OffsetsError struct {
+	Cluster string
+	Group   string
+	Err     error
+}
+
+func (e *OffsetsError) Error() string {
+	return fmt.Sprintf("offsets of group %q on cluster %q were not committed: %v", e.Group, e.Cluster, e.Err)
+}
+
+// Unwrap gives Kafka's error.
+func (e *OffsetsError) Unwrap() error { return e.Err }
 
 // ProducerError says that a participant's producer is not the one that the
 // transaction began with, so what it wrote before is aborted already.

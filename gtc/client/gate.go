@@ -21,11 +21,9 @@ const (
 	phaseShut phase = iota
 	// phaseInit: InitGlobalTxn has answered and no transaction is open (R3).
 	phaseInit
-	// phaseAbort: commit was never asked for, so this client may abort. kgo's
-	// own way after some errors, an InitProducerId, stays shut: another client
-	// may have got the id since InitGlobalTxn answered, and Kafka aborts what
-	// that one has open without comparing epochs.
-	phaseAbort
+	// phaseLend: kgo asks for a producer id, and is given the participant's
+	// own, which the cluster has not to be asked for.
+	phaseLend
 	// phaseAdopt: the coordinator has ended the transaction; kgo's EndTxn is
 	// answered here and never leaves.
 	phaseAdopt
@@ -47,9 +45,11 @@ type adoption struct {
 type gate struct {
 	transactionalID string
 
-	mu       sync.Mutex
-	phase    phase
-	adoption adoption
+	mu        sync.Mutex
+	phase     phase
+	adoption  adoption
+	lentID    int64 // for phaseLend
+	lentEpoch int16
 	// upgrade: InitProducerId leaves as v6 with Enable2Pc where the broker
 	// offers it; require: and is refused where it does not.
 	upgrade, require bool
@@ -72,6 +72,13 @@ func (g *gate) wasUpgraded() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.upgraded
+}
+
+// lend lets kgo's next InitProducerId be answered with id and epoch.
+func (g *gate) lend(id int64, epoch int16) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.phase, g.lentID, g.lentEpoch = phaseLend, id, epoch
 }
 
 // adopt lets kgo's next EndTxn be answered with a. It stays so until shut,
@@ -105,6 +112,11 @@ func (g *gate) initProducerID(r *kmsg.InitProducerIDRequest, brokerMax int16) ve
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.phase == phaseLend {
+		answer := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+		answer.ProducerID, answer.ProducerEpoch = g.lentID, g.lentEpoch
+		return verdict{answer: answer}
+	}
 	if g.phase != phaseInit {
 		// kgo takes INVALID_PRODUCER_EPOCH as the end of this producer id and
 		// fails the records.
@@ -125,16 +137,15 @@ func refuseInit(r *kmsg.InitProducerIDRequest, why *kerr.Error) kmsg.Response {
 	return answer
 }
 
-// endTxn judges an EndTxn. A commit never leaves: only the coordinator commits.
+// endTxn judges an EndTxn of kgo's, none of which leaves: only the coordinator
+// commits, and an abort of this client's own names what it is about (R2) and
+// goes over another connection.
 func (g *gate) endTxn(r *kmsg.EndTxnRequest) verdict {
 	if r.TransactionalID != g.transactionalID {
 		return verdict{}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.phase == phaseAbort && !r.Commit {
-		return verdict{}
-	}
 	answer := r.ResponseKind().(*kmsg.EndTxnResponse)
 	a := &g.adoption
 	// Below v5 kgo keeps its producer id and epoch whatever the answer says;

@@ -18,6 +18,8 @@ const (
 	shortestBackoff           = 20 * time.Millisecond
 	longestBackoff            = time.Second
 
+	maxRing = 1
+
 	// noTransactionTimeout is the transaction timeout that Kafka stores for a
 	// transaction that it never ends by itself. Only the global timeout ends
 	// an undecided transaction (case: a participant that times out by itself
@@ -42,6 +44,10 @@ type Options struct {
 
 	// Clusters are the participants under the names that Produce uses.
 	Clusters map[string]Cluster
+
+	// Ring is the number of global transactional ids that the client rotates
+	// through; 0 and 1 are one.
+	Ring int
 
 	// TransactionTimeout bounds an undecided transaction: the coordinator
 	// aborts it when it is older, also when this client has died. It must be
@@ -111,6 +117,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if len(o.Clusters) == 0 {
 		return o, errors.New("client: Clusters is empty: name the clusters that take part")
+	}
+	if o.Ring < 0 || o.Ring > maxRing {
+		return o, fmt.Errorf("client: Ring %d is not between 0 and %d", o.Ring, maxRing)
 	}
 	if err := orDefault("TransactionTimeout", &o.TransactionTimeout, defaultTransactionTimeout); err != nil {
 		return o, err

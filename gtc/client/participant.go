@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -26,17 +28,31 @@ type participant struct {
 	id        string // transactional id
 	gate      *gate
 	clusterID string
+	used      bool // kgo has asked for a producer id
 
-	kgo *kgo.Client
-	// used: kgo has, or may have, a producer id. It cannot be told to drop
-	// it, so a producer is initialised again by a new kgo client.
-	used bool
-	// stale: the producer has to be initialised again before it is used.
-	stale bool
-	// begun: kgo is in a transaction, under producerID and producerEpoch.
-	begun         bool
+	// producerID and producerEpoch are those of the transaction, of the next
+	// one between two. stale: they have to be initialised again before.
 	producerID    int64
 	producerEpoch int16
+	stale         bool
+
+	// kgo produces. It cannot be told to drop or change a producer id that it
+	// has, so where that is needed a new kgo client takes its place.
+	kgo *kgo.Client
+	// loaded: kgo has the producer id and epoch above. Otherwise it has none,
+	// and gets them with the first record: a transaction of offsets alone
+	// moves the epoch and kgo has no part in it.
+	loaded bool
+	join   sync.Mutex // of kgo's joining the transaction in its midst
+	begun  atomic.Bool
+
+	// raw sends what names its producer id itself: offsets, and the end of a
+	// transaction that this client aborts. It speaks the versions that go
+	// with the cluster's transaction.version; implicit says that a
+	// TxnOffsetCommit adds the group to the transaction by itself.
+	raw      *kgo.Client
+	implicit bool
+	unsure   atomic.Bool // a request about the transaction may still be under way
 }
 
 func newParticipant(name, transactionalID string, conf Cluster) (*participant, error) {
@@ -52,44 +68,48 @@ func newParticipant(name, transactionalID string, conf Cluster) (*participant, e
 
 // renew makes a new kgo client in place of the old one.
 func (p *participant) renew() error {
-	dial := p.conf.Dialer
-	if dial == nil {
-		dial = (&net.Dialer{}).DialContext
-	}
 	cl, err := kgo.NewClient(with(p.conf.ClientOpts,
 		kgo.TransactionalID(p.id),
 		kgo.TransactionTimeout(noTransactionTimeout),
-		kgo.Dialer(p.gate.dialer(dial)),
+		kgo.Dialer(p.gate.dialer(p.dial())),
 	)...)
 	if err != nil {
 		return &ParticipantError{Cluster: p.name, Err: err}
 	}
-	p.close()
-	p.kgo, p.used, p.begun = cl, false, false
+	if p.kgo != nil {
+		p.kgo.Close()
+	}
+	p.kgo, p.loaded, p.used = cl, false, false
+	p.begun.Store(false)
 	return nil
 }
 
+// dial opens the plain connections.
+func (p *participant) dial() dialFunc {
+	if p.conf.Dialer != nil {
+		return p.conf.Dialer
+	}
+	return (&net.Dialer{}).DialContext
+}
+
 func (p *participant) close() {
-	if p.kgo != nil {
-		p.kgo.Close()
+	for _, cl := range []*kgo.Client{p.kgo, p.raw} {
+		if cl != nil {
+			cl.Close()
+		}
 	}
 }
 
 // identify learns the cluster's id from the cluster itself.
 func (p *participant) identify(ctx context.Context) error {
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{} // none, where nil means all
-	resp, err := req.RequestWith(ctx, p.kgo)
+	id, err := clusterIDOf(ctx, p.kgo)
 	if err != nil {
-		return &ParticipantError{Cluster: p.name, Err: fmt.Errorf("ask for its cluster id: %w", err)}
+		return &ParticipantError{Cluster: p.name, Err: err}
 	}
-	if resp.ClusterID == nil || *resp.ClusterID == "" {
-		return &ParticipantError{Cluster: p.name, Err: errors.New("it has no cluster id")}
+	if p.conf.ID != "" && p.conf.ID != id {
+		return &ClusterIDMismatchError{Cluster: p.name, Want: p.conf.ID, Got: id}
 	}
-	if p.conf.ID != "" && p.conf.ID != *resp.ClusterID {
-		return &ClusterIDMismatchError{Cluster: p.name, Want: p.conf.ID, Got: *resp.ClusterID}
-	}
-	p.clusterID = *resp.ClusterID
+	p.clusterID = id
 	return nil
 }
 
@@ -108,7 +128,12 @@ func (p *participant) initialise(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
+		err = p.openRaw(ctx)
+	}
+	switch {
+	case err == nil:
 		p.stale = false
+		p.unsure.Store(false)
 		return nil
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
 		return &NotEnabledError{Cluster: p.name, Setting: settingEither, Err: err}
@@ -128,15 +153,23 @@ func (p *participant) initialiseOnce(ctx context.Context) error {
 	p.used = true
 	p.gate.setPhase(phaseInit)
 	defer p.gate.setPhase(phaseShut)
-	_, _, err := p.kgo.ProducerID(ctx)
+	var err error
+	p.producerID, p.producerEpoch, err = p.kgo.ProducerID(ctx)
+	p.loaded = err == nil
 	return err
 }
 
-// begin starts a transaction in kgo; the cluster hears of it with the first
-// record. The gate is shut: kgo may want to initialise its producer id once
+// begin starts a transaction. The cluster hears of it with the first record or
+// offset. The gate is shut: kgo may want to initialise its producer id once
 // more, but since InitGlobalTxn another client may have got the id (R3).
 func (p *participant) begin(ctx context.Context) error {
+	if !p.loaded {
+		return nil
+	}
 	id, epoch, err := p.kgo.ProducerID(ctx)
+	if err == nil && (id != p.producerID || epoch != p.producerEpoch) {
+		err = fmt.Errorf("kgo has producer id %d epoch %d and not %d epoch %d", id, epoch, p.producerID, p.producerEpoch)
+	}
 	if err == nil {
 		err = p.kgo.BeginTransaction()
 	}
@@ -144,8 +177,33 @@ func (p *participant) begin(ctx context.Context) error {
 		p.stale = true
 		return &ParticipantError{Cluster: p.name, Err: fmt.Errorf("begin: %w", err)}
 	}
-	p.begun, p.producerID, p.producerEpoch = true, id, epoch
+	p.begun.Store(true)
 	return nil
+}
+
+// joined is kgo in the transaction, into which it comes with the first record
+// if it was not loaded.
+func (p *participant) joined(ctx context.Context) (*kgo.Client, error) {
+	if p.begun.Load() {
+		return p.kgo, nil
+	}
+	p.join.Lock()
+	defer p.join.Unlock()
+	if p.begun.Load() {
+		return p.kgo, nil
+	}
+	p.gate.lend(p.producerID, p.producerEpoch)
+	defer p.gate.setPhase(phaseShut)
+	_, _, err := p.kgo.ProducerID(ctx)
+	if err == nil {
+		err = p.kgo.BeginTransaction()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	p.loaded = true
+	p.begun.Store(true)
+	return p.kgo, nil
 }
 
 // verify reports whether the producer is still the one that the transaction
@@ -153,6 +211,9 @@ func (p *participant) begin(ctx context.Context) error {
 // aborted what was written; to the coordinator that looks like a participant
 // that wrote nothing.
 func (p *participant) verify(ctx context.Context) error {
+	if !p.begun.Load() {
+		return nil // offsets alone, which name the producer id themselves
+	}
 	id, epoch, err := p.kgo.ProducerID(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -167,73 +228,90 @@ func (p *participant) verify(ctx context.Context) error {
 }
 
 // abort ends the transaction on this cluster alone. The caller has not asked
-// for commit, and never will.
+// for commit, and never will. It names the producer id and epoch (R2): if
+// another client has got the id meanwhile, it is refused, where an
+// InitProducerId would abort what that one has open, decided or not.
 func (p *participant) abort(ctx context.Context) error {
-	p.gate.setPhase(phaseAbort)
-	defer p.gate.setPhase(phaseShut)
-	err := p.kgo.EndTransaction(ctx, kgo.TryAbort)
-	if err == nil {
-		_, _, err = p.kgo.ProducerID(ctx)
-	}
-	p.begun = false
-	if err == nil {
-		return nil
-	}
-	// After some errors kgo sends no EndTxn, and would abort by an
-	// InitProducerId; the gate does not let it. The readers should not wait.
-	p.stale = true
-	return p.endTxn(ctx)
-}
-
-// endTxn aborts the transaction by its producer id and epoch (R2): if another
-// client has got the id meanwhile, it is refused, where an InitProducerId would
-// abort what that one has open, decided or not.
-func (p *participant) endTxn(ctx context.Context) error {
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID = p.id
+	req.ProducerID, req.ProducerEpoch = p.producerID, p.producerEpoch
 	for {
-		req := kmsg.NewPtrEndTxnRequest()
-		req.TransactionalID = p.id
-		req.ProducerID, req.ProducerEpoch = p.producerID, p.producerEpoch
-		resp, err := req.RequestWith(ctx, p.kgo)
+		resp, err := req.RequestWith(ctx, p.raw)
 		if err == nil {
 			err = kerr.ErrorForCode(resp.ErrorCode)
 		}
 		switch {
+		case err == nil:
+			nextID, nextEpoch := p.producerID, p.producerEpoch
+			if resp.ProducerID >= 0 {
+				nextID, nextEpoch = resp.ProducerID, resp.ProducerEpoch
+			}
+			p.adopt(ctx, false, nextID, nextEpoch)
+			return nil
 		case errors.Is(err, kerr.ConcurrentTransactions):
 		case errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch):
+			p.stale = true
 			return nil // nothing of it is open: never begun, or aborted by a new epoch
 		default:
+			p.stale = true
 			return err
 		}
 		if err := pause(ctx, shortestBackoff); err != nil {
+			p.stale = true
 			return err
 		}
 	}
 }
 
-// adopt takes kgo to the state after the coordinator's end of the transaction.
+// adopt goes on from the end of the transaction, the coordinator's or this
+// client's own.
 func (p *participant) adopt(ctx context.Context, commit bool, nextID int64, nextEpoch int16) {
-	if p.stale || nextID < 0 {
+	if p.stale || nextID < 0 || p.unsure.Load() {
 		p.stale = true
 		return
 	}
-	p.gate.adopt(adoption{
+	moved := nextID != p.producerID || nextEpoch != p.producerEpoch
+	switch {
+	case !p.begun.Load():
+	case p.follow(ctx, adoption{
 		commit: commit,
 		id:     p.producerID, epoch: p.producerEpoch,
 		nextID: nextID, nextEpoch: nextEpoch,
-	})
-	err := p.kgo.EndTransaction(ctx, kgo.TransactionEndTry(commit))
-	p.begun = false
-	// kgo may also have found that it has nothing to end. Whatever it is, a
-	// producer that did not take the answer is not used again.
-	p.stale = !p.gate.adopted() || err != nil
+	}):
+	case moved:
+		// kgo wrote nothing, or has lost its producer id. A new one in its
+		// place counts its batches from 0, which is right under a new epoch.
+		if err := p.renew(); err != nil {
+			p.stale = true
+		}
+	default:
+		p.stale = true
+	}
+	p.producerID, p.producerEpoch = nextID, nextEpoch
+}
+
+// follow takes kgo to the state after the end, and reports whether it is there.
+func (p *participant) follow(ctx context.Context, a adoption) bool {
+	p.gate.adopt(a)
+	err := p.kgo.EndTransaction(ctx, kgo.TransactionEndTry(a.commit))
+	p.begun.Store(false)
+	if p.gate.adopted() && err == nil {
+		return true
+	}
+	if err != nil || a.nextID != a.id || a.nextEpoch != a.epoch {
+		return false
+	}
+	// It had nothing to end, and nothing has moved.
+	id, epoch, err := p.kgo.ProducerID(ctx)
+	return err == nil && id == a.id && epoch == a.epoch
 }
 
 // leave ends kgo's view of a transaction that wrote nothing to this cluster.
 func (p *participant) leave(ctx context.Context) {
-	if !p.begun || p.stale {
+	if !p.begun.Load() || p.stale {
 		return
 	}
-	p.begun = false
+	p.begun.Store(false)
 	if err := p.kgo.EndTransaction(ctx, kgo.TryAbort); err != nil {
 		p.stale = true
 	}

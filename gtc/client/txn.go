@@ -19,9 +19,9 @@ type Txn struct {
 
 	mu      sync.Mutex
 	ended   bool  // takes no more records
-	failure error // of the first record that was not written
+	failure error // of the first record or offset that was not written
 
-	calls sync.WaitGroup // Produce calls under way
+	calls sync.WaitGroup // Produce and CommitOffsets calls under way
 
 	lock lock // of all below
 	// asked is the request to the coordinator, kept to be repeated; nil as
@@ -70,7 +70,12 @@ func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promis
 		return
 	}
 	defer t.calls.Done()
-	p.Produce(ctx, r, func(r *kgo.Record, err error) {
+	producer, err := p.joined(ctx)
+	if err != nil {
+		fail(err)
+		return
+	}
+	producer.Produce(ctx, r, func(r *kgo.Record, err error) {
 		if err != nil {
 			fail(err)
 			return
@@ -103,7 +108,7 @@ func (t *Txn) ProduceSync(ctx context.Context, cluster string, rs ...*kgo.Record
 // enter admits one Produce call. The call is counted, so that what it still
 // hands to kgo is neither missed by Commit's flush nor taken into the next
 // transaction.
-func (t *Txn) enter(cluster string) (*kgo.Client, error) {
+func (t *Txn) enter(cluster string) (*participant, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -113,7 +118,7 @@ func (t *Txn) enter(cluster string) (*kgo.Client, error) {
 		if p.name == cluster {
 			t.touched[i].Store(true)
 			t.calls.Add(1)
-			return p.kgo, nil
+			return p, nil
 		}
 	}
 	return nil, &UnknownClusterError{Cluster: cluster}

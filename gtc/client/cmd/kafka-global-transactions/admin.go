@@ -168,9 +168,10 @@ func (a *admin) describe(ctx context.Context, ids []string) error {
 	return errors.Join(errs...)
 }
 
-func (a *admin) resolve(ctx context.Context, id string, action int8) error {
+// resolve sends an operator's word; cluster is that of ResolveGiveUp, else nil.
+func (a *admin) resolve(ctx context.Context, id string, action int8, cluster *string) error {
 	req := wire.NewPtrResolveGlobalTransactionRequest()
-	req.GlobalTransactionalID, req.Action = id, action
+	req.GlobalTransactionalID, req.Action, req.ClusterID = id, action, cluster
 	resp, err := a.onCoordinator(ctx, id, req, func(r kmsg.Response) int16 {
 		return r.(*wire.ResolveGlobalTransactionResponse).ErrorCode
 	})

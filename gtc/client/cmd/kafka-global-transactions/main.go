@@ -5,10 +5,12 @@
 //	kafka-global-transactions --bootstrap-server HOST:PORT list [--heuristic] [--state S]... [--older-than D] [--pattern RE]
 //	kafka-global-transactions --bootstrap-server HOST:PORT describe ID...
 //	kafka-global-transactions --bootstrap-server HOST:PORT abort|retry|forget ID
+//	kafka-global-transactions --bootstrap-server HOST:PORT give-up ID --cluster CLUSTER_ID --gone-for-good
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -37,7 +39,7 @@ func command() *cobra.Command {
 	var asJSON bool
 	root := &cobra.Command{
 		Use:           "kafka-global-transactions",
-		Short:         "List, describe, abort, retry and forget global transactions",
+		Short:         "List and describe global transactions, and end those that stand still",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -72,10 +74,32 @@ func command() *cobra.Command {
 	} {
 		root.AddCommand(&cobra.Command{
 			Use: r.verb + " ID", Short: r.short, Args: cobra.ExactArgs(1),
-			RunE: with(func(ctx context.Context, a *admin, ids []string) error { return a.resolve(ctx, ids[0], r.action) }),
+			RunE: with(func(ctx context.Context, a *admin, ids []string) error { return a.resolve(ctx, ids[0], r.action, nil) }),
 		})
 	}
+	root.AddCommand(giveUpCommand(with))
 	return root
+}
+
+// giveUpCommand cannot be undone by another command, so it wants a second flag.
+func giveUpCommand(with func(func(context.Context, *admin, []string) error) func(*cobra.Command, []string) error) *cobra.Command {
+	var cluster string
+	var gone bool
+	cmd := &cobra.Command{
+		Use: "give-up ID --cluster CLUSTER_ID --gone-for-good", Short: "Wait no longer for a cluster that is gone for good; the outcome there counts as unknown", Args: cobra.ExactArgs(1),
+		RunE: with(func(ctx context.Context, a *admin, ids []string) error {
+			if !gone {
+				return errors.New("a cluster that comes back completes by itself; if it never will, say so with --gone-for-good")
+			}
+			return a.resolve(ctx, ids[0], wire.ResolveGiveUp, &cluster)
+		}),
+	}
+	cmd.Flags().StringVar(&cluster, "cluster", "", "cluster id of the participant, as describe shows it")
+	cmd.Flags().BoolVar(&gone, "gone-for-good", false, "the cluster will never be back")
+	if err := cmd.MarkFlagRequired("cluster"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
 }
 
 func listCommand(with func(func(context.Context, *admin, []string) error) func(*cobra.Command, []string) error) *cobra.Command {

@@ -1,0 +1,176 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// CommitOffsets adds offsets of a consumer group to the transaction, on the
+// cluster that the group is of: the offsets next to be read, by topic and
+// partition. They become the group's when the transaction commits, and nothing
+// of them stays when it aborts. Until then a fetch of stable offsets
+// (KIP-447, all current consumers) waits.
+//
+// A cluster may take part with offsets alone. Offsets of one partition that are
+// given twice: the later ones count. An error makes Commit abort the
+// transaction on every cluster, as a failed record does; it is
+//
+//   - *WrongClusterError when the group's cluster is not among Options.Clusters,
+//   - *StaleGroupError when the group has moved on: the member was replaced, or
+//     its generation has passed, so somebody else may have the partitions,
+//   - *OffsetsError for what else is wrong with the offsets,
+//   - ErrTxnEnded after Commit or Abort was called.
+//
+// What may pass (a coordinator that moves or loads, markers of the transaction
+// before that are being written, a topic whose metadata is on its way) is tried
+// again until ctx ends, and no longer than the transaction timeout.
+func (t *Txn) CommitOffsets(ctx context.Context, g Group, offsets map[string]map[int32]kgo.EpochOffset) error {
+	if len(offsets) == 0 {
+		return nil
+	}
+	i, err := t.enterGroup(g)
+	switch {
+	case errors.Is(err, ErrTxnEnded): // it came after Commit, which is not about it
+		return err
+	case err != nil:
+		t.fail(err)
+		return err
+	}
+	defer t.calls.Done()
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(t.session.timeoutMillis)*time.Millisecond)
+	defer cancel()
+	p := t.session.participants[i]
+	if err := p.commitOffsets(ctx, g, offsets, t.session.coord.backoffMin); err != nil {
+		t.fail(err)
+		return err
+	}
+	return nil
+}
+
+// enterGroup admits one CommitOffsets call, and says which participant it is for.
+func (t *Txn) enterGroup(g Group) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return 0, ErrTxnEnded
+	}
+	for i, p := range t.session.participants {
+		if p.clusterID == g.clusterID {
+			t.touched[i].Store(true)
+			t.calls.Add(1)
+			return i, nil
+		}
+	}
+	return 0, &WrongClusterError{Group: g.id, ClusterID: g.clusterID}
+}
+
+// commitOffsets sends the offsets to the group's coordinator, as a part of the
+// transaction under the participant's producer id and epoch.
+func (p *participant) commitOffsets(ctx context.Context, g Group, offsets map[string]map[int32]kgo.EpochOffset, backoff time.Duration) error {
+	req := p.offsetsRequest(g, offsets)
+	for pauseFor := backoff; ; pauseFor = min(2*pauseFor, longestBackoff) {
+		err := p.commitOffsetsOnce(ctx, req)
+		switch {
+		case err == nil:
+			return nil
+		case stale(err):
+			return &StaleGroupError{Cluster: p.name, Group: g.id, Err: err}
+		case !offsetsAgain(err):
+			return &OffsetsError{Cluster: p.name, Group: g.id, Err: err}
+		}
+		if ended := pause(ctx, pauseFor); ended != nil {
+			// A copy may be under way: below transaction.version 2 it would
+			// be a part of the next transaction under the same epoch.
+			p.unsure.Store(true)
+			return &OffsetsError{Cluster: p.name, Group: g.id, Err: fmt.Errorf("%w (before that: %w)", ended, err)}
+		}
+	}
+}
+
+func (p *participant) commitOffsetsOnce(ctx context.Context, req *kmsg.TxnOffsetCommitRequest) error {
+	if !p.implicit {
+		if err := p.addOffsets(ctx, req.Group); err != nil {
+			return err
+		}
+	}
+	resp, err := req.RequestWith(ctx, p.raw)
+	if err != nil {
+		return err
+	}
+	for _, t := range resp.Topics {
+		for _, part := range t.Partitions {
+			if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
+				return fmt.Errorf("%s-%d: %w", t.Topic, part.Partition, err)
+			}
+		}
+	}
+	return nil
+}
+
+// addOffsets makes the group's partition of __consumer_offsets a part of the
+// transaction. From transaction.version 2 on TxnOffsetCommit v5 does it.
+func (p *participant) addOffsets(ctx context.Context, group string) error {
+	req := kmsg.NewPtrAddOffsetsToTxnRequest()
+	req.TransactionalID = p.id
+	req.ProducerID, req.ProducerEpoch = p.producerID, p.producerEpoch
+	req.Group = group
+	resp, err := req.RequestWith(ctx, p.raw)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
+}
+
+func (p *participant) offsetsRequest(g Group, offsets map[string]map[int32]kgo.EpochOffset) *kmsg.TxnOffsetCommitRequest {
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID = p.id
+	req.ProducerID, req.ProducerEpoch = p.producerID, p.producerEpoch
+	req.Group, req.MemberID, req.InstanceID, req.Generation = g.id, g.memberID, g.instanceID, g.generation
+	for topic, partitions := range offsets {
+		t := kmsg.NewTxnOffsetCommitRequestTopic()
+		t.Topic = topic
+		for partition, o := range partitions {
+			part := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+			part.Partition, part.Offset, part.LeaderEpoch = partition, o.Offset, o.Epoch
+			t.Partitions = append(t.Partitions, part)
+		}
+		req.Topics = append(req.Topics, t)
+	}
+	return req
+}
+
+// stale reports that the group has moved on without this member.
+func stale(err error) bool {
+	for _, moved := range []error{
+		kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.FencedInstanceID,
+		kerr.StaleMemberEpoch, kerr.FencedMemberEpoch, kerr.RebalanceInProgress, kerr.GroupIDNotFound,
+	} {
+		if errors.Is(err, moved) {
+			return true
+		}
+	}
+	return false
+}
+
+// offsetsAgain reports whether the same offsets may be accepted later. What is
+// no error code is the network's.
+func offsetsAgain(err error) bool {
+	if _, ok := errors.AsType[*kerr.Error](err); !ok {
+		return !isClosed(err)
+	}
+	for _, passing := range []error{
+		kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator,
+		kerr.ConcurrentTransactions, kerr.UnknownTopicOrPartition, kerr.RequestTimedOut,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}
