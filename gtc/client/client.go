@@ -2,16 +2,25 @@ package client
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
 // Client runs global transactions under one global transactional id, one after
-// another. It is safe for concurrent use.
+// another, or under a ring of ids (Options.Ring), several at a time. It is safe
+// for concurrent use.
 type Client struct {
+	slots  []*slot // the ring
+	lock   lock    // of all below, and of every participant between transactions
+	turn   int     // whose turn the next transaction is, by index into slots
+	newest *Txn    // begun last
+	closed bool
+}
+
+// slot is one id of the ring.
+type slot struct {
 	session *session
-	lock    lock // of all below, and of every participant between transactions
 	last    *Txn
-	closed  bool
 }
 
 // Open takes the global transactional id over: it fences an earlier client of
@@ -33,25 +42,25 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSession(o)
+	slots, err := openRing(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	if err = s.identify(ctx); err == nil {
-		err = s.initialise(ctx)
-	}
-	if err != nil {
-		s.close()
-		return nil, err
-	}
-	return &Client{session: s, lock: newLock()}, nil
+	return &Client{slots: slots, lock: newLock()}, nil
 }
 
-// Begin starts a transaction. The one before must have ended: Begin returns
-// ErrTxnOpen while its outcome is not known, and waits while a cluster still
-// has to commit it (*PendingError when ctx ends before that) or abort it. After a heuristic
-// outcome Begin returns the *HeuristicError again until an operator has told
-// the coordinator to forget it. *FencedError: another client has the id.
+// Begin starts a transaction. The one before under the same id must have ended:
+// Begin returns ErrTxnOpen while its outcome is not known, and waits while a
+// cluster still has to commit it (*PendingError when ctx ends before that) or
+// abort it. After a heuristic outcome Begin returns the *HeuristicError again
+// until an operator has told the coordinator to forget it. *FencedError:
+// another client has the id.
+//
+// With a ring the one before under the same id is Options.Ring transactions
+// back, so that many can be open at a time. They commit in the order of their
+// Begin: Commit asks the coordinator when the transaction before is known to be
+// committed, and aborts (ErrBefore) when that one was not. A transaction that
+// shall not depend on the one before is begun after that one's outcome is known.
 func (cl *Client) Begin(ctx context.Context) (*Txn, error) {
 	if err := cl.lock.acquire(ctx); err != nil {
 		return nil, err
@@ -60,19 +69,22 @@ func (cl *Client) Begin(ctx context.Context) (*Txn, error) {
 	if cl.closed {
 		return nil, ErrClosed
 	}
-	if err := cl.settle(ctx); err != nil {
+	s := cl.slots[cl.turn]
+	if err := s.settle(ctx); err != nil {
 		return nil, err
 	}
-	if err := cl.session.start(ctx); err != nil {
+	if err := s.session.start(ctx); err != nil {
 		return nil, err
 	}
-	cl.last = newTxn(cl.session)
-	return cl.last, nil
+	s.last = newTxn(s.session, cl.newest)
+	cl.newest = s.last
+	cl.turn = (cl.turn + 1) % len(cl.slots)
+	return s.last, nil
 }
 
 // settle takes every producer past the transaction before.
-func (cl *Client) settle(ctx context.Context) error {
-	t := cl.last
+func (s *slot) settle(ctx context.Context) error {
+	t := s.last
 	if t == nil {
 		return nil
 	}
@@ -83,11 +95,11 @@ func (cl *Client) settle(ctx context.Context) error {
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
-	cl.last = nil
+	s.last = nil
 	return nil
 }
 
-// Close aborts a transaction for which commit was not asked, within ctx, and
+// Close aborts what is open and for which commit was not asked, within ctx, and
 // closes all connections. A transaction for which commit was asked goes on
 // without this client. The error says that an abort could not be told to a
 // cluster; the coordinator will do it after the transaction timeout.
@@ -100,11 +112,14 @@ func (cl *Client) Close(ctx context.Context) error {
 		return nil
 	}
 	cl.closed = true
-	defer cl.session.close()
-	if cl.last == nil {
-		return nil
+	var errs []error
+	for _, s := range cl.slots {
+		if s.last != nil {
+			errs = append(errs, s.last.discard(ctx))
+		}
+		s.session.close()
 	}
-	return cl.last.discard(ctx)
+	return errors.Join(errs...)
 }
 
 // lock is a mutex whose waiting ends with a context.

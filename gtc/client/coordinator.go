@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -75,9 +72,9 @@ type coordinator struct {
 	closed bool
 }
 
-func newCoordinator(o Options) (*coordinator, error) {
+func newCoordinator(o Options, id string) (*coordinator, error) {
 	c := &coordinator{
-		id:         o.GlobalTransactionalID,
+		id:         id,
 		addresses:  o.Coordinator,
 		opts:       o.CoordinatorOpts,
 		askTimeout: o.AskTimeout,
@@ -110,17 +107,26 @@ func (c *coordinator) close() {
 // good, or ctx ends. A request whose fate is unknown is sent again as it was,
 // which the protocol makes harmless, to the node that coordinates by then.
 func (c *coordinator) ask(ctx context.Context, attempt func(context.Context, kmsg.Requestor) error) error {
+	return c.retry(ctx, func(ctx context.Context) error {
+		node, err := c.locate(ctx)
+		if err != nil {
+			return err
+		}
+		if err = attempt(ctx, node.SeedBrokers()[0]); err != nil && moved(err) {
+			c.forget(node)
+		}
+		return err
+	})
+}
+
+// retry calls attempt until it succeeds, fails for good, or ctx ends.
+func (c *coordinator) retry(ctx context.Context, attempt func(context.Context) error) error {
 	backoff := c.backoffMin
 	var last error // that tells more than that the time is over
 	for {
-		node, err := c.locate(ctx)
+		err := attempt(ctx)
 		if err == nil {
-			if err = attempt(ctx, node.SeedBrokers()[0]); err == nil {
-				return nil
-			}
-			if moved(err) {
-				c.forget(node)
-			}
+			return nil
 		}
 		if last == nil || ctx.Err() == nil {
 			last = err
@@ -205,11 +211,11 @@ func (c *coordinator) locate(ctx context.Context) (*kgo.Client, error) {
 	if node != nil {
 		return node, nil
 	}
-	address, err := c.find(ctx)
+	nodes, err := c.find(ctx, c.id)
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.dial(address)
+	found, err := c.dial(nodes[c.id])
 	if err != nil {
 		return nil, err
 	}
@@ -236,66 +242,3 @@ func (c *coordinator) forget(node *kgo.Client) {
 	}
 }
 
-// find asks the configured nodes, one after another, who coordinates the id.
-func (c *coordinator) find(ctx context.Context) (string, error) {
-	var errs []error
-	for _, node := range c.bootstrap.SeedBrokers() {
-		address, err := c.findAt(ctx, node)
-		if err == nil {
-			return address, nil
-		}
-		errs = append(errs, err)
-	}
-	// One that may know better later is worth asking again, whatever the
-	// others say for good.
-	if i := slices.IndexFunc(errs, again); i >= 0 {
-		return "", errs[i]
-	}
-	// Of the rest, one that serves global transactions says more.
-	if i := slices.IndexFunc(errs, func(err error) bool { return !errors.Is(err, errNoRole) }); i >= 0 {
-		return "", errs[i]
-	}
-	return "", &NoCoordinatorError{Addresses: c.addresses}
-}
-
-func (c *coordinator) findAt(ctx context.Context, node *kgo.Broker) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.askTimeout)
-	defer cancel()
-	if err := servesGlobalTransactions(ctx, node); err != nil {
-		return "", err
-	}
-	req := wire.NewPtrFindCoordinatorRequest()
-	req.CoordinatorType = wire.CoordinatorTypeGlobalTransaction
-	req.CoordinatorKeys = []string{c.id}
-	resp, err := req.RequestWith(ctx, node)
-	if err != nil {
-		return "", fmt.Errorf("find the coordinator of %q: %w", c.id, err)
-	}
-	for _, found := range resp.Coordinators {
-		if found.Key != c.id {
-			continue
-		}
-		if err := answerError(found.ErrorCode, found.ErrorMessage); err != nil {
-			return "", err
-		}
-		return net.JoinHostPort(found.Host, strconv.Itoa(int(found.Port))), nil
-	}
-	return "", &coordinatorError{code: kerr.CoordinatorNotAvailable, message: "the answer to FindCoordinator does not name the id"}
-}
-
-// servesGlobalTransactions tells a node without the role from one that cannot
-// be reached: kgo has no error of its own for a version that is not offered.
-func servesGlobalTransactions(ctx context.Context, node *kgo.Broker) error {
-	req := kmsg.NewPtrApiVersionsRequest()
-	req.ClientSoftwareName, req.ClientSoftwareVersion = "kafka-gtc", "0"
-	resp, err := req.RequestWith(ctx, node)
-	if err != nil {
-		return fmt.Errorf("reach the coordinator: %w", err)
-	}
-	for _, k := range resp.ApiKeys {
-		if k.ApiKey == wire.KeyFindCoordinator && k.MaxVersion >= wire.FindCoordinatorVersion {
-			return nil
-		}
-	}
-	return errNoRole
-}

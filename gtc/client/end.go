@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,7 +43,7 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 			return t.notPrepared(ctx, err)
 		}
 		if len(t.parts()) == 0 {
-			t.result, t.known = Result{Outcome: OutcomeCommitted}, true
+			t.know(Result{Outcome: OutcomeCommitted})
 			return t.result, nil
 		}
 		t.asked = t.request()
@@ -149,7 +150,29 @@ func (t *Txn) prepare(ctx context.Context) error {
 	if err := t.firstFailure(); err != nil {
 		return &unfitError{err}
 	}
-	return each(t.parts(), func(p *participant) error { return p.verify(ctx) })
+	if err := inParallel(t.parts(), func(p *participant) error { return p.verify(ctx) }); err != nil {
+		return err
+	}
+	return t.inOrder(ctx)
+}
+
+// inOrder waits for the outcome of the transaction before. Otherwise a slow or
+// repeated request would let a later transaction commit and an earlier one
+// abort: of a group's offsets the later ones would then skip records.
+func (t *Txn) inOrder(ctx context.Context) error {
+	if t.before == nil {
+		return nil
+	}
+	select {
+	case <-t.before.decided:
+	case <-ctx.Done():
+		return fmt.Errorf("the transaction before has no outcome yet: %w", context.Cause(ctx))
+	}
+	if Outcome(t.before.outcome.Load()) != OutcomeCommitted {
+		return &unfitError{ErrBefore}
+	}
+	t.before = nil
+	return nil
 }
 
 // notPrepared aborts everywhere, or leaves the transaction open when only the
@@ -176,7 +199,7 @@ func (e *unfitError) Error() string { return e.cause.Error() }
 func (t *Txn) abortLocally(ctx context.Context, cause error) {
 	t.seal()
 	t.cause = cause
-	t.result, t.known = Result{Outcome: OutcomeAborted}, true
+	t.know(Result{Outcome: OutcomeAborted})
 	parts := t.parts()
 	flushErr := t.flush(ctx, func(cl *kgo.Client) error { return cl.AbortBufferedRecords(ctx) })
 	errs := allErrors(parts, func(p *participant) error {
@@ -228,12 +251,10 @@ func (t *Txn) ask(ctx context.Context, commit bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, kerr.ProducerFenced):
-		t.lost = &FencedError{Err: err}
-		t.session.fenced = t.lost
-		return t.lost
+		t.session.fenced = &FencedError{Err: err}
+		return t.lose(t.session.fenced)
 	case errors.Is(err, kerr.TransactionalIDNotFound), errors.Is(err, wire.GlobalTransactionTooOld):
-		t.lost = &UnknownOutcomeError{Asked: true, Final: true, Err: err}
-		return t.lost
+		return t.lose(&UnknownOutcomeError{Asked: true, Final: true, Err: err})
 	}
 	return &UnknownOutcomeError{Asked: true, Err: err}
 }
@@ -285,7 +306,7 @@ func (t *Txn) answered(resp *wire.EndGlobalTxnResponse) error {
 		t.next[i] = next
 		result.Participants = append(result.Participants, r)
 	}
-	t.result, t.known = result, true
+	t.know(result)
 	return nil
 }
 

@@ -20,6 +20,9 @@ var (
 	// ErrCommitted is Abort's answer when commit had been asked for before
 	// and has won.
 	ErrCommitted = errors.New("client: the transaction was already committed")
+	// ErrBefore is the cause in an AbortedError when the transaction that was
+	// begun before this one, in a ring, was not committed.
+	ErrBefore = errors.New("client: the transaction begun before was not committed")
 	// ErrAborted is the cause in an AbortedError when the application itself
 	// called Abort before.
 	ErrAborted = errors.New("client: the application aborted the transaction")
@@ -30,7 +33,7 @@ var (
 // transaction.
 type AbortedError struct {
 	// Cause is why: a *RecordError, an error of CommitOffsets, a
-	// *ProducerError, ErrAborted, or the coordinator's reason.
+	// *ProducerError, ErrAborted, ErrBefore, or the coordinator's reason.
 	Cause error
 }
 

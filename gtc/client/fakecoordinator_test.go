@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -226,6 +227,9 @@ func (f *fakeCoordinator) describe(req *wire.DescribeGlobalTransactionsRequest) 
 	for _, id := range req.GlobalTransactionalIDs {
 		g := wire.DescribeGlobalTransactionsResponseGlobalTransaction{
 			GlobalTransactionalID: id, State: wire.StateEmpty, GlobalEpoch: f.epoch, Sequence: f.sequence, SessionEnded: f.ended,
+		}
+		if strings.Contains(id, ".ring-") {
+			g.ErrorCode = kerr.TransactionalIDNotFound.Code
 		}
 		resp.GlobalTransactions = append(resp.GlobalTransactions, g)
 	}

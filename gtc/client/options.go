@@ -18,7 +18,7 @@ const (
 	shortestBackoff           = 20 * time.Millisecond
 	longestBackoff            = time.Second
 
-	maxRing = 1
+	maxRing = 16
 
 	// noTransactionTimeout is the transaction timeout that Kafka stores for a
 	// transaction that it never ends by itself. Only the global timeout ends
@@ -45,8 +45,20 @@ type Options struct {
 	// Clusters are the participants under the names that Produce uses.
 	Clusters map[string]Cluster
 
-	// Ring is the number of global transactional ids that the client rotates
-	// through; 0 and 1 are one.
+	// Ring is the number of global transactional ids that the client takes
+	// turns with, up to 16; 0 and 1 are one. A cluster writes the markers of
+	// a transaction after it has acknowledged its end, and refuses the next
+	// one of the same id until then (on Kafka about 20 ms, which is most of a
+	// short transaction's time). With a ring the next transaction has another
+	// id, and several may be open at once; Begin says what holds of their
+	// order. Every id has a producer on each cluster, and connections of its
+	// own.
+	//
+	// The first id is GlobalTransactionalID, the others have ".ring-1",
+	// ".ring-2" and so on behind it: with Ring above 1 the ACLs of the
+	// TransactionalId resource, of the application and of the coordinator, on
+	// every cluster, must cover those too (prefixed). Open fences them all,
+	// also those of an earlier life with a larger ring.
 	Ring int
 
 	// TransactionTimeout bounds an undecided transaction: the coordinator

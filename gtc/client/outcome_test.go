@@ -574,7 +574,7 @@ func TestAnIdleClientAsksForItsSessionAgain(t *testing.T) {
 	cl := e.open(t)
 	for i, want := range []int{1, 2, 2} {
 		if i == 1 {
-			cl.session.granted = time.Now().Add(-2 * grantedFor)
+			cl.slots[0].session.granted = time.Now().Add(-2 * grantedFor)
 		}
 		txn := begin(t, cl)
 		if got := e.count(wire.KeyInitGlobalTxn); got != want {
@@ -689,7 +689,7 @@ func TestProducerIDRotation(t *testing.T) {
 	var want []string
 	for i := range 4 {
 		txn := begin(t, cl)
-		ids[cl.session.participant("us").producerID] = true
+		ids[cl.slots[0].session.participant("us").producerID] = true
 		v := fmt.Sprint(i)
 		want = append(want, v)
 		produce(t, txn, "us", v)

@@ -36,14 +36,14 @@ type session struct {
 // nobody would abort what a client that dies has left open.
 const grantedFor = time.Hour
 
-func newSession(o Options) (*session, error) {
+func newSession(o Options, id string) (*session, error) {
 	s := &session{
-		id:            o.GlobalTransactionalID,
+		id:            id,
 		timeoutMillis: int32(o.TransactionTimeout.Milliseconds()),
 	}
 	s.instance = newInstance()
 	var err error
-	if s.coord, err = newCoordinator(o); err != nil {
+	if s.coord, err = newCoordinator(o, id); err != nil {
 		return nil, err
 	}
 	for name, conf := range o.Clusters {
@@ -72,9 +72,17 @@ func (s *session) close() {
 	}
 }
 
+// open takes the id over and makes the producers ready.
+func (s *session) open(ctx context.Context) error {
+	if err := s.identify(ctx); err != nil {
+		return err
+	}
+	return s.initialise(ctx)
+}
+
 // identify learns the ids of the clusters.
 func (s *session) identify(ctx context.Context) error {
-	err := each(s.participants, func(p *participant) error { return p.identify(ctx) })
+	err := inParallel(s.participants, func(p *participant) error { return p.identify(ctx) })
 	if err != nil {
 		return err
 	}
@@ -96,7 +104,7 @@ func (s *session) initialise(ctx context.Context) error {
 	if err := s.initGlobalTxn(ctx); err != nil {
 		return err
 	}
-	return each(s.participants, func(p *participant) error {
+	return inParallel(s.participants, func(p *participant) error {
 		if !p.stale {
 			return nil
 		}
@@ -177,7 +185,7 @@ func (s *session) reopen(ctx context.Context) error {
 
 // begin starts a transaction on every producer, or on none.
 func (s *session) begin(ctx context.Context) error {
-	err := each(s.participants, func(p *participant) error { return p.begin(ctx) })
+	err := inParallel(s.participants, func(p *participant) error { return p.begin(ctx) })
 	if err != nil {
 		for _, p := range s.participants {
 			p.leave(ctx)
@@ -186,9 +194,9 @@ func (s *session) begin(ctx context.Context) error {
 	return err
 }
 
-// each calls f for all in parallel and returns the first error by name.
-func each(participants []*participant, f func(*participant) error) error {
-	for _, err := range allErrors(participants, f) {
+// inParallel calls f for all and returns the first error by their order.
+func inParallel[T any](all []T, f func(T) error) error {
+	for _, err := range allErrors(all, f) {
 		if err != nil {
 			return err
 		}
@@ -196,11 +204,11 @@ func each(participants []*participant, f func(*participant) error) error {
 	return nil
 }
 
-func allErrors(participants []*participant, f func(*participant) error) []error {
-	errs := make([]error, len(participants))
+func allErrors[T any](all []T, f func(T) error) []error {
+	errs := make([]error, len(all))
 	var wg sync.WaitGroup
-	for i, p := range participants {
-		wg.Go(func() { errs[i] = f(p) })
+	for i, v := range all {
+		wg.Go(func() { errs[i] = f(v) })
 	}
 	wg.Wait()
 	return errs

@@ -23,6 +23,10 @@ type Txn struct {
 
 	calls sync.WaitGroup // Produce and CommitOffsets calls under way
 
+	before  *Txn          // begun before, with an outcome that was open then
+	decided chan struct{} // closed when the outcome is known, or will not be
+	outcome atomic.Int32  // once decided; unknown also when heuristic or lost
+
 	lock lock // of all below
 	// asked is the request to the coordinator, kept to be repeated; nil as
 	// long as this client alone may end the transaction (R4).
@@ -37,12 +41,49 @@ type Txn struct {
 	next []*wire.EndGlobalTxnResponseParticipant // by index, of the last answer
 }
 
-func newTxn(s *session) *Txn {
+func newTxn(s *session, before *Txn) *Txn {
+	if before != nil && before.isDecided() {
+		before = nil // and garbage, with all before it
+	}
 	return &Txn{
 		session: s,
+		before:  before,
+		decided: make(chan struct{}),
 		touched: make([]atomic.Bool, len(s.participants)),
 		lock:    newLock(),
 		next:    make([]*wire.EndGlobalTxnResponseParticipant, len(s.participants)),
+	}
+}
+
+func (t *Txn) isDecided() bool {
+	select {
+	case <-t.decided:
+		return true
+	default:
+		return false
+	}
+}
+
+// know keeps the outcome. The transactions behind wait for it.
+func (t *Txn) know(r Result) {
+	t.result, t.known = r, true
+	if !r.heuristic() {
+		t.outcome.Store(int32(r.Outcome))
+	}
+	t.decide()
+}
+
+// lose keeps why the outcome will not become known here.
+func (t *Txn) lose(err error) error {
+	t.lost = err
+	t.decide()
+	return err
+}
+
+func (t *Txn) decide() {
+	t.before = nil
+	if !t.isDecided() {
+		close(t.decided)
 	}
 }
 
@@ -159,7 +200,7 @@ func (t *Txn) parts() []*participant {
 
 // flush waits until no record is buffered and no Produce call under way.
 func (t *Txn) flush(ctx context.Context, flush func(*kgo.Client) error) error {
-	all := func() error { return each(t.parts(), func(p *participant) error { return flush(p.kgo) }) }
+	all := func() error { return inParallel(t.parts(), func(p *participant) error { return flush(p.kgo) }) }
 	// A call may wait for a full buffer, which the first flush empties, and
 	// then buffer a record that only the second one sees.
 	if err := all(); err != nil {
