@@ -1,0 +1,14 @@
+// Package interop holds the coordinator to clients that know nothing of it.
+//
+// Producers: Apache Kafka's own client takes part in global transactions over
+// two clusters, with KIP-939's setting and nothing of ours but the request that
+// ends the transaction.
+//
+// Consumers: five implementations of isolation.level=read_committed (Apache
+// Kafka's client, librdkafka, aiokafka, kafka-go's protocol layer under package
+// readback, franz-go) have to see the same, which is the outcome and no more.
+//
+// The tests need real clusters, Java, Maven and Python (build tag kafka). The
+// clusters are an Apache Kafka and a mini-broker; every client reaches both
+// through a link, which can keep back the end of transactions.
+package interop

@@ -1,0 +1,161 @@
+//go:build kafka
+
+package interop
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance/cluster"
+	"github.com/kafka-gtc/kafka-gtc/conformance/node"
+	"github.com/kafka-gtc/kafka-gtc/conformance/readback"
+)
+
+// patience bounds what takes a second on an idle machine.
+const patience = 2 * time.Minute
+
+// site is a cluster as its clients see it.
+type site struct {
+	name, id string
+	*link
+}
+
+// rig is an Apache Kafka cluster, a mini-broker that is a cluster, and another
+// one that is their coordinator.
+type rig struct {
+	us, eu site // us is Apache Kafka
+	gtc    *node.Node
+	unique string // in the names of this run
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "minibroker")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := &rig{
+		us: site{name: "us", link: newLink(t)}, eu: site{name: "eu", id: "cluster-eu", link: newLink(t)},
+		unique: strconv.FormatInt(time.Now().UnixNano(), 36),
+	}
+	r.us.id = apacheKafka(t, r.us.link)
+	eu := minibroker(t, binary, dir, "eu", "process.roles=broker", "cluster.id="+r.eu.id,
+		"advertised.listeners=PLAINTEXT://"+r.eu.addr, "transaction.max.timeout.ms=2147483647",
+		"transaction.two.phase.commit.enable=true", "unstable.api.versions.enable=true")
+	r.eu.to(eu.Addr)
+	r.gtc = minibroker(t, binary, dir, "gtc", "process.roles=broker,gtc", "gtc.clusters=us,eu",
+		"gtc.cluster.us.bootstrap.servers="+r.us.addr, "gtc.cluster.eu.bootstrap.servers="+r.eu.addr,
+		"global.transaction.state.log.num.partitions=2",
+		"global.transaction.scan.interval.ms=300", "global.transaction.retry.backoff.max.ms=300")
+	return r
+}
+
+// apacheKafka starts a cluster behind the link and returns its id. It cannot be
+// shared: its address ends with the test.
+func apacheKafka(t *testing.T, l *link) string {
+	t.Helper()
+	p := cluster.V44TwoPC
+	// Opted in both ways.
+	p.Config = append(p.Config[:len(p.Config):len(p.Config)], "transaction.max.timeout.ms=2147483647", "advertised.listeners=PLAINTEXT://"+l.addr)
+	_ = (&cluster.Cluster{Name: "interop"}).Down(t.Context()) // of a run that was killed
+	c := cluster.Up(t, "interop", p)
+	t.Cleanup(func() {
+		if err := c.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	l.to(c.Bootstrap)
+	return c.ID
+}
+
+func minibroker(t *testing.T, binary, dir, name string, properties ...string) *node.Node {
+	t.Helper()
+	addr := freeAddr(t)
+	n, err := node.New(binary, dir, name, addr, append(properties, "listeners=PLAINTEXT://"+addr, "log.dirs="+filepath.Join(dir, name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(context.Background()); err != nil { // it ends after t.Context does
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Stop() })
+	return n
+}
+
+// freeAddr stays below the ports that systems give to outgoing connections: one
+// of those could sit on it before the node does.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
+		if ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr); err == nil {
+			_ = ln.Close()
+			return addr
+		}
+	}
+	t.Fatal("found no free port between 10000 and 20000")
+	return ""
+}
+
+func (r *rig) sites() []site { return []site{r.us, r.eu} }
+
+// name makes a name of this run's own.
+func (r *rig) name(words ...string) string {
+	return strings.ToLower(strings.Join(append(words, r.unique), "-"))
+}
+
+// topic creates a topic with one partition on both clusters and returns its name.
+func (r *rig) topic(t *testing.T, name string) string {
+	t.Helper()
+	for _, s := range r.sites() {
+		adm, err := kadm.NewOptClient(kgo.SeedBrokers(s.addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer adm.Close()
+		if _, err := adm.CreateTopic(deadline(t), 1, 1, nil, name); err != nil {
+			t.Fatalf("topic %s on %s: %v", name, s.name, err)
+		}
+	}
+	return name
+}
+
+// visible waits until nothing is open on the topic and returns what is visible.
+func (s site) visible(t *testing.T, topic string) []string {
+	t.Helper()
+	r := readback.NewReader(s.addr)
+	defer r.Close()
+	records, err := r.Topic(deadline(t), topic)
+	if err != nil {
+		t.Fatalf("%s: %v", s.name, err)
+	}
+	return values(records)
+}
+
+func values(records []readback.Record) []string {
+	var vs []string
+	for _, rec := range records {
+		vs = append(vs, rec.Value)
+	}
+	return vs
+}
+
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
