@@ -22,6 +22,9 @@ type tail struct {
 	replay       *txnlog.Replay
 	next         int64 // the next offset to read
 	decompressor kgo.Decompressor
+	// ahead is what was fetched at next while the records before it were fed;
+	// nil when nothing was.
+	ahead *kmsg.FetchResponseTopicPartition
 }
 
 func newTail(ctx context.Context, p *partition, replay *txnlog.Replay) (*tail, error) {
@@ -45,7 +48,7 @@ func (t *tail) toStart(ctx context.Context) error {
 		// it begins before it: it must end before it.
 		return t.p.wrap(fmt.Errorf("the log ends before offset %d, which was read a moment ago; an unclean leader has forgotten it", t.next))
 	}
-	t.next = start
+	t.next, t.ahead = start, nil
 	return nil
 }
 
@@ -70,14 +73,10 @@ func (t *tail) readTo(ctx context.Context, last int64) error {
 	return nil
 }
 
-// step fetches once and feeds the records up to offset last.
+// step takes what there is at the next offset and feeds the records up to
+// offset last.
 func (t *tail) step(ctx context.Context, wait time.Duration, last int64) (bytes int, highWatermark int64, err error) {
-	var answer *kmsg.FetchResponseTopicPartition
-	err = t.p.retry(ctx, "Fetch", 0, func(ctx context.Context) error {
-		var try error
-		answer, try = t.p.fetch(ctx, t.next, wait)
-		return try
-	})
+	answer, err := t.take(ctx, wait)
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		// Compaction on kfake moves the start of the log; what it dropped
 		// was superseded by what comes. (Kafka's leaves the start alone.)
@@ -89,26 +88,69 @@ func (t *tail) step(ctx context.Context, wait time.Duration, last int64) (bytes 
 	parsed, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: t.next, Topic: t.p.o.Topic, Partition: t.p.id,
 	}, answer, t.decompressor, nil)
-	for _, r := range parsed.Records {
+	fetched := t.fetchAhead(ctx, next, min(last+1, answer.HighWatermark))
+	err = t.feed(parsed.Records, last)
+	ahead := fetched()
+	// A broker answers with at least one whole batch when it has one, so an
+	// answer that does not get us on holds a batch that nobody can read. A
+	// batch cut off at the end of the answer is fetched again whole.
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case parsed.Err != nil || (next == t.next && len(answer.RecordBatches) > 0):
+		return 0, 0, t.corrupt(next, parsed.Err)
+	}
+	t.next, t.ahead = next, ahead
+	return len(answer.RecordBatches), answer.HighWatermark, nil
+}
+
+// take is what there is at the next offset.
+func (t *tail) take(ctx context.Context, wait time.Duration) (answer *kmsg.FetchResponseTopicPartition, err error) {
+	if answer, t.ahead = t.ahead, nil; answer != nil {
+		return answer, nil
+	}
+	err = t.p.retry(ctx, "Fetch", 0, func(ctx context.Context) error {
+		var try error
+		answer, try = t.p.fetch(ctx, t.next, wait)
+		return try
+	})
+	return answer, err
+}
+
+// fetchAhead fetches at offset next, if that is below end, while the caller
+// feeds; the function returned waits for it. Feeding takes about as long as
+// fetching, so together they take half the time of one after the other. A fetch
+// that fails is left to the next step, which fetches itself and knows what to
+// make of the error.
+func (t *tail) fetchAhead(ctx context.Context, next, end int64) func() *kmsg.FetchResponseTopicPartition {
+	if next == t.next || next >= end {
+		return func() *kmsg.FetchResponseTopicPartition { return nil }
+	}
+	fetched := make(chan *kmsg.FetchResponseTopicPartition, 1)
+	go func() {
+		answer, err := t.p.fetch(ctx, next, 0)
+		if err != nil {
+			answer = nil
+		}
+		fetched <- answer
+	}()
+	return func() *kmsg.FetchResponseTopicPartition { return <-fetched }
+}
+
+func (t *tail) feed(records []*kgo.Record, last int64) error {
+	for _, r := range records {
 		if r.Offset > last {
 			break
 		}
 		t.p.stats.replayed.Add(1)
-		err = t.replay.Feed(txnlog.RawRecord{
+		err := t.replay.Feed(txnlog.RawRecord{
 			Offset: r.Offset, ProducerID: r.ProducerID, ProducerEpoch: r.ProducerEpoch, Key: r.Key, Value: r.Value,
 		})
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
 	}
-	// A broker answers with at least one whole batch when it has one, so an
-	// answer that does not get us on holds a batch that nobody can read. A
-	// batch cut off at the end of the answer is fetched again whole.
-	if parsed.Err != nil || (next == t.next && len(answer.RecordBatches) > 0) {
-		return 0, 0, t.corrupt(next, parsed.Err)
-	}
-	t.next = next
-	return len(answer.RecordBatches), answer.HighWatermark, nil
+	return nil
 }
 
 func (t *tail) corrupt(offset int64, err error) error {
