@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
+	"github.com/kafka-gtc/kafka-gtc/broker/durable"
 )
 
 // kafkaMaxSessionTimeout is Kafka's default of group.max.session.timeout.ms;
@@ -30,6 +31,7 @@ const kafkaMaxSessionTimeout = 30 * time.Minute
 // numbers its brokers itself.
 type Embedded struct {
 	cluster   *kfake.Cluster
+	producers *producers
 	ln        *memoryListener
 	clusterID string
 }
@@ -74,7 +76,34 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 	if err != nil {
 		return nil, fmt.Errorf("starting the embedded broker: %w", err)
 	}
-	return &Embedded{cluster: cluster, ln: ln, clusterID: clusterID}, nil
+	e := &Embedded{cluster: cluster, ln: ln, clusterID: clusterID}
+	if err = e.loadProducers(cfg.LogDir); err != nil {
+		cluster.Close()
+		return nil, fmt.Errorf("looking for transactional producers: %w", err)
+	}
+	return e, nil
+}
+
+// loadTimeout bounds the questions that are asked of kfake before it serves.
+const loadTimeout = time.Minute
+
+func (e *Embedded) loadProducers(dir string) error {
+	p := &producers{embedded: e, owners: make(map[int64]owner), kept: make(map[string]durable.Kept), ended: make(map[string]bool)}
+	e.producers, p.save = p, func([]durable.Kept) error { return nil }
+	if dir != "" {
+		kept, err := durable.LoadKept(dir)
+		if err != nil {
+			return err
+		}
+		for _, k := range kept {
+			p.kept[k.TransactionalID] = k
+		}
+		p.save = func(all []durable.Kept) error { return durable.SaveKept(dir, all) }
+	}
+	e.cluster.Fault(p.fences()...)
+	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+	defer cancel()
+	return p.load(ctx)
 }
 
 // kfakeMaxTimeout is the limit that kfake gets. With two-phase commit it is

@@ -135,16 +135,23 @@ func (n *node) hurl(t *testing.T, frame []byte, patience time.Duration) {
 
 // batchOf is a record batch of one record under a producer id.
 func batchOf(producerID int64) []byte {
+	return batch(func(b *kmsg.RecordBatch) {
+		if b.ProducerID = producerID; producerID >= 0 {
+			b.Attributes = 0x10 // transactional
+		}
+	})
+}
+
+// batch is a record batch of one record, changed before its checksum is made.
+func batch(change func(*kmsg.RecordBatch)) []byte {
 	b := kmsg.NewRecordBatch()
-	b.Magic, b.NumRecords, b.ProducerID, b.FirstSequence = 2, 1, producerID, 0
-	if producerID >= 0 {
-		b.Attributes = 0x10 // transactional
-	}
+	b.Magic, b.NumRecords, b.ProducerID, b.FirstSequence = 2, 1, -1, 0
 	r := kmsg.NewRecord()
 	r.Value = []byte("v")
 	record := r.AppendTo(nil)
 	r.Length = int32(len(record) - 1)
 	b.Records = r.AppendTo(nil)
+	change(&b)
 	raw := b.AppendTo(nil)
 	b.Length = int32(len(raw) - 12)
 	raw = b.AppendTo(nil)

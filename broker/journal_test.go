@@ -67,7 +67,7 @@ func TestTheJournalSeesTransactionsAsKfakeDoes(t *testing.T) {
 	if err := cl.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
 		t.Fatal(err)
 	}
-	if got := initV6(t, n.dial(t), func(r *wire.InitProducerIDRequestV6) { r.Enable2PC = true }); got.code != 0 {
+	if got := initV6(t, n.dial(t), func(r *wire.InitProducerIDRequestV6) { r.TransactionalID, r.Enable2PC = kmsg.StringPtr("two"), true }); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	j.mu.Lock()

@@ -25,6 +25,11 @@ type plan struct {
 	silent bool
 }
 
+// handledBy is the plan of an answer that is made here for whoever asks.
+func handledBy(handle func(context.Context) kmsg.Response) plan {
+	return plan{handle: func(ctx context.Context, _ string) kmsg.Response { return handle(ctx) }}
+}
+
 // answerWith is the plan of an answer that is known already.
 func answerWith(resp kmsg.Response) plan {
 	return plan{handle: func(context.Context, string) kmsg.Response { return resp }}
@@ -47,11 +52,15 @@ func (f *Front) route(req *request) plan {
 	case *wire.FindCoordinatorRequest:
 		return f.routeFindCoordinator(req, body)
 	case *kmsg.InitProducerIDRequest:
-		return f.routeInitProducerID(body)
+		return f.routeInitProducerID(req, body)
 	case *wire.InitProducerIDRequestV6:
 		return f.routeInitProducerIDV6(req, body)
 	case *kmsg.ProduceRequest:
-		return plan{silent: body.Acks == 0}
+		return f.routeProduce(body)
+	case *kmsg.EndTxnRequest:
+		return f.routeEndTxn(req, body)
+	case *kmsg.AddPartitionsToTxnRequest, *kmsg.AddOffsetsToTxnRequest, *kmsg.TxnOffsetCommitRequest:
+		return f.routeTransaction(body)
 	case *kmsg.FetchRequest:
 		return f.routeFetch(req, body)
 	case *kmsg.MetadataRequest:
