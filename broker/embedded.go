@@ -88,7 +88,10 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 const loadTimeout = time.Minute
 
 func (e *Embedded) loadProducers(dir string) error {
-	p := &producers{embedded: e, owners: make(map[int64]owner), kept: make(map[string]durable.Kept), ended: make(map[string]bool)}
+	p := &producers{
+		embedded: e, owners: make(map[int64]owner), kept: make(map[string]durable.Kept), ended: make(map[string]bool),
+		secret: []byte(rand.Text()),
+	}
 	e.producers, p.save = p, func([]durable.Kept) error { return nil }
 	if dir != "" {
 		kept, err := durable.LoadKept(dir)

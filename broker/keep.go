@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"slices"
@@ -22,19 +23,19 @@ import (
 //     looked at where kfake handles requests, one after the other: once the
 //     transaction was seen open behind that, nothing of the old producer can
 //     still get in;
-//   - EndTxn by the new pair goes to kfake as EndTxn by the old one, under
-//     another transactional id, by which the fault knows it. kfake looks a
-//     producer up by its id alone. Its answer has the old producer id and the
-//     next epoch, which nobody was given before: with this the client goes on;
+//   - EndTxn by the new pair goes to kfake as EndTxn by the old one, with a tag
+//     that only this process knows, by which the fault lets it through. The
+//     answer has the old producer id and the next epoch, which nobody was given
+//     before: with this the client goes on;
 //   - everything else by the new pair is INVALID_TXN_STATE: it is for ending.
 //
 // The new producer id is one of its own, as in Kafka when the epochs of the old
 // one have run out; a client that comes back again gets the next epoch of it.
 // The new pair is forced to the disk before the client is told.
 
-// endsKept marks the transactional id of an EndTxn that the front sends for a
-// kept transaction. A client cannot use it: such an id has no producer.
-const endsKept = "\x00kept\x00"
+// endsKept is the tag of an EndTxn that the front sends for a kept transaction.
+// Kafka numbers tags from 0.
+const endsKept = math.MaxUint32
 
 // lastEpoch is the last one that a producer id is used with, as in Kafka.
 const lastEpoch = math.MaxInt16 - 1
@@ -47,7 +48,7 @@ func (p *producers) fences() []kfake.Fault {
 			Err:  kerr.ProducerFenced, Count: -1,
 			When: func(req kmsg.Request) bool {
 				id, at, ok := producerOf(req)
-				return ok && p.fenced(id, at)
+				return ok && p.fenced(id, at) && !p.sentByFront(req)
 			},
 		},
 		{
@@ -62,6 +63,16 @@ func (p *producers) fences() []kfake.Fault {
 			},
 		},
 	}
+}
+
+// sentByFront knows the EndTxn by the new pair.
+func (p *producers) sentByFront(req kmsg.Request) bool {
+	end, ok := req.(*kmsg.EndTxnRequest)
+	marked := false
+	if ok {
+		end.UnknownTags.Each(func(tag uint32, value []byte) { marked = marked || tag == endsKept && bytes.Equal(value, p.secret) })
+	}
+	return marked
 }
 
 // producerOf is who sends a request of a transaction.

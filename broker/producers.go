@@ -32,6 +32,8 @@ type producers struct {
 	save   func([]durable.Kept) error
 	ended  map[string]bool // of kept: the new pair has ended it, and may ask again
 
+	secret []byte // marks what the front sends for kept transactions
+
 	keeping sync.Mutex // one InitProducerId(KeepPreparedTxn) at a time
 }
 
@@ -167,7 +169,7 @@ func batchPair(batch []byte) pair {
 }
 
 func (p *producers) checkBatch(ctx context.Context, transactionalID *string, at pair, transactional bool) *kerr.Error {
-	id := ""
+	var id string
 	switch {
 	case transactional && transactionalID == nil:
 		return kerr.TransactionalIDAuthorizationFailed // as in KafkaApis

@@ -209,7 +209,7 @@ func (f *Front) routeEndTxn(req *request, body *kmsg.EndTxnRequest) plan {
 	sent.Version, sent.TransactionalID, sent.Commit = 5, id, body.Commit
 	sent.ProducerID, sent.ProducerEpoch = k.ProducerID, k.ProducerEpoch
 	marked := *sent
-	marked.TransactionalID = endsKept + id
+	marked.UnknownTags.Set(endsKept, p.secret)
 	return plan{
 		sent: sent,
 		raw:  kmsg.NewRequestFormatter().AppendRequest(nil, &marked, req.correlationID),
