@@ -241,4 +241,3 @@ func (c *coordinator) forget(node *kgo.Client) {
 		c.node = nil
 	}
 }
-

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -30,11 +29,7 @@ type fakeCoordinator struct {
 	mu       sync.Mutex
 	requests []int16 // keys, in order, ApiVersions left out
 	events   []string
-	instance [16]byte
-	epoch    int32
-	sequence int64 // of the last decision
-	ended    bool  // the session, by its timeout
-	decided  map[int64]*wire.EndGlobalTxnResponse
+	ids      map[string]*fakeID
 	ends     int // EndTxn sent
 
 	// findHook, initHook and endHook may answer instead; a nil response with
@@ -48,9 +43,27 @@ type fakeCoordinator struct {
 	dropAnswer func(n int) bool
 }
 
+// fakeID is what the coordinator knows of one id.
+type fakeID struct {
+	instance [16]byte
+	previous [16]byte // fenced by takeOver, if taken
+	taken    bool
+	epoch    int32
+	sequence int64 // of the last decision
+	ended    bool  // the session, by its timeout
+	decided  map[int64]*wire.EndGlobalTxnResponse
+}
+
+func (f *fakeCoordinator) of(id string) *fakeID {
+	if f.ids[id] == nil {
+		f.ids[id] = &fakeID{decided: map[int64]*wire.EndGlobalTxnResponse{}}
+	}
+	return f.ids[id]
+}
+
 func newFakeCoordinator(t *testing.T, clusters ...participantCluster) *fakeCoordinator {
 	t.Helper()
-	f := &fakeCoordinator{t: t, clusters: map[string]*kgo.Client{}, decided: map[int64]*wire.EndGlobalTxnResponse{}}
+	f := &fakeCoordinator{t: t, clusters: map[string]*kgo.Client{}, ids: map[string]*fakeID{}}
 	for _, c := range clusters {
 		opts := []kgo.Opt{kgo.SeedBrokers(c.addr)}
 		if c.transactionV1 {
@@ -208,15 +221,19 @@ func (f *fakeCoordinator) initGlobalTxn(req *wire.InitGlobalTxnRequest) kmsg.Res
 	defer f.mu.Unlock()
 	f.events = append(f.events, "InitGlobalTxn")
 	resp := wire.NewPtrInitGlobalTxnResponse()
+	g := f.of(req.GlobalTransactionalID)
 	switch {
-	case req.InstanceID != f.instance:
-		f.instance, f.ended = req.InstanceID, false
-		f.epoch++
-	case f.ended:
+	case g.taken && g.previous == req.InstanceID:
+		resp.ErrorCode = kerr.ProducerFenced.Code
+		return resp
+	case req.InstanceID != g.instance:
+		g.instance, g.ended = req.InstanceID, false
+		g.epoch++
+	case g.ended:
 		resp.ErrorCode = kerr.ProducerFenced.Code
 		return resp
 	}
-	resp.GlobalEpoch, resp.Sequence = f.epoch, f.sequence+1
+	resp.GlobalEpoch, resp.Sequence = g.epoch, g.sequence+1
 	return resp
 }
 
@@ -225,10 +242,10 @@ func (f *fakeCoordinator) describe(req *wire.DescribeGlobalTransactionsRequest) 
 	defer f.mu.Unlock()
 	resp := wire.NewPtrDescribeGlobalTransactionsResponse()
 	for _, id := range req.GlobalTransactionalIDs {
-		g := wire.DescribeGlobalTransactionsResponseGlobalTransaction{
-			GlobalTransactionalID: id, State: wire.StateEmpty, GlobalEpoch: f.epoch, Sequence: f.sequence, SessionEnded: f.ended,
-		}
-		if strings.Contains(id, ".ring-") {
+		g := wire.DescribeGlobalTransactionsResponseGlobalTransaction{GlobalTransactionalID: id, State: wire.StateEmpty}
+		if known := f.ids[id]; known != nil {
+			g.GlobalEpoch, g.Sequence, g.SessionEnded = known.epoch, known.sequence, known.ended
+		} else {
 			g.ErrorCode = kerr.TransactionalIDNotFound.Code
 		}
 		resp.GlobalTransactions = append(resp.GlobalTransactions, g)
@@ -242,14 +259,15 @@ func (f *fakeCoordinator) endGlobalTxn(ctx context.Context, req *wire.EndGlobalT
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	resp := wire.NewPtrEndGlobalTxnResponse()
-	if known := f.decided[req.Sequence]; known != nil {
+	g := f.of(req.GlobalTransactionalID)
+	if known := g.decided[req.Sequence]; known != nil && req.GlobalEpoch == g.epoch {
 		return known
 	}
 	switch {
-	case req.GlobalEpoch != f.epoch || f.ended:
+	case req.GlobalEpoch != g.epoch || g.ended:
 		resp.ErrorCode = kerr.ProducerFenced.Code
 		return resp
-	case req.Sequence != f.sequence+1:
+	case req.Sequence != g.sequence+1:
 		resp.ErrorCode = kerr.InvalidTxnState.Code
 		return resp
 	}
@@ -270,8 +288,8 @@ func (f *fakeCoordinator) endGlobalTxn(ctx context.Context, req *wire.EndGlobalT
 		}
 		resp.Participants = append(resp.Participants, out)
 	}
-	f.sequence = req.Sequence
-	f.decided[req.Sequence] = resp
+	g.sequence = req.Sequence
+	g.decided[req.Sequence] = resp
 	return resp
 }
 
@@ -328,15 +346,16 @@ func (f *fakeCoordinator) noted() []string {
 func (f *fakeCoordinator) endSession() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ended = true
+	f.of(globalID).ended = true
 }
 
 // takeOver is another client's InitGlobalTxn.
 func (f *fakeCoordinator) takeOver() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.epoch++
-	f.instance = [16]byte{1}
+	g := f.of(globalID)
+	g.epoch++
+	g.previous, g.instance, g.taken = g.instance, [16]byte{1}, true
 }
 
 func refusal(code int16) *wire.EndGlobalTxnResponse {

@@ -15,7 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-const topic = "t"
+const (
+	topic    = "t"
+	globalID = "payments-7"
+)
 
 // participantCluster is a cluster that takes part, real or not.
 type participantCluster struct {
@@ -71,7 +74,7 @@ func newEnv(t *testing.T) env {
 
 func (e env) options() Options {
 	return Options{
-		GlobalTransactionalID: "payments-7",
+		GlobalTransactionalID: globalID,
 		Coordinator:           []string{e.addr},
 		Clusters: map[string]Cluster{
 			"us": {ClientOpts: []kgo.Opt{kgo.SeedBrokers(e.us.addr)}},

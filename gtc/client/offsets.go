@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -72,7 +74,7 @@ func (t *Txn) enterGroup(g Group) (int, error) {
 
 // commitOffsets sends the offsets to the group's coordinator, as a part of the
 // transaction under the participant's producer id and epoch.
-func (p *participant) commitOffsets(ctx context.Context, g Group, offsets map[string]map[int32]kgo.EpochOffset, backoff time.Duration) error {
+func (p *participant) commitOffsets(ctx context.Context, g Group, offsets offsetMap, backoff time.Duration) error {
 	req := p.offsetsRequest(g, offsets)
 	for pauseFor := backoff; ; pauseFor = min(2*pauseFor, longestBackoff) {
 		err := p.commitOffsetsOnce(ctx, req)
@@ -127,7 +129,7 @@ func (p *participant) addOffsets(ctx context.Context, group string) error {
 	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
-func (p *participant) offsetsRequest(g Group, offsets map[string]map[int32]kgo.EpochOffset) *kmsg.TxnOffsetCommitRequest {
+func (p *participant) offsetsRequest(g Group, offsets offsetMap) *kmsg.TxnOffsetCommitRequest {
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID = p.id
 	req.ProducerID, req.ProducerEpoch = p.producerID, p.producerEpoch
@@ -173,4 +175,58 @@ func offsetsAgain(err error) bool {
 		}
 	}
 	return false
+}
+
+// committed are the stable offsets of a group: those that no open transaction
+// may still change (KIP-447). Partitions without one are left out. It asks until
+// ctx ends.
+func (p *participant) committed(ctx context.Context, group string, of offsetMap) (offsetMap, error) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group = group
+	for topic, partitions := range of {
+		t := kmsg.NewOffsetFetchRequestGroupTopic()
+		t.Topic = topic
+		t.Partitions = slices.Sorted(maps.Keys(partitions))
+		g.Topics = append(g.Topics, t)
+	}
+	req.Groups = append(req.Groups, g)
+	for backoff := shortestBackoff; ; backoff = min(2*backoff, longestBackoff) {
+		committed, err := p.committedOnce(ctx, req)
+		if err == nil {
+			return committed, nil
+		}
+		if !errors.Is(err, kerr.UnstableOffsetCommit) && !offsetsAgain(err) {
+			return nil, &OffsetsError{Cluster: p.name, Group: group, Err: err}
+		}
+		if ended := pause(ctx, backoff); ended != nil {
+			return nil, &OffsetsError{Cluster: p.name, Group: group, Err: fmt.Errorf("%w (before that: %w)", ended, err)}
+		}
+	}
+}
+
+func (p *participant) committedOnce(ctx context.Context, req *kmsg.OffsetFetchRequest) (offsetMap, error) {
+	resp, err := req.RequestWith(ctx, p.raw)
+	if err != nil {
+		return nil, err
+	}
+	committed := offsetMap{}
+	for _, g := range resp.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+			return nil, err
+		}
+		for _, t := range g.Topics {
+			committed[t.Topic] = map[int32]kgo.EpochOffset{}
+			for _, part := range t.Partitions {
+				if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
+					return nil, fmt.Errorf("%s-%d: %w", t.Topic, part.Partition, err)
+				}
+				if part.Offset >= 0 {
+					committed[t.Topic][part.Partition] = kgo.EpochOffset{Epoch: part.LeaderEpoch, Offset: part.Offset}
+				}
+			}
+		}
+	}
+	return committed, nil
 }

@@ -532,7 +532,7 @@ func TestAbortThatStaysPendingIsNotWaitedFor(t *testing.T) {
 			return nil, false
 		}
 		e.mu.Lock()
-		e.sequence = req.Sequence
+		e.of(globalID).sequence = req.Sequence
 		e.mu.Unlock()
 		resp := wire.NewPtrEndGlobalTxnResponse()
 		resp.Outcome = wire.OutcomeAborted

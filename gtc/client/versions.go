@@ -9,11 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
-// Keys of the requests whose versions follow the cluster's transaction.version
-// (Kafka, TransactionVersion.java).
+// Keys of requests with versions of our choice. Those of transactions follow the
+// cluster's transaction.version (Kafka, TransactionVersion.java).
 const (
 	keyProduce         int16 = 0
 	keyTxnOffsetCommit int16 = 28
+	keyOffsetFetch     int16 = 9
 )
 
 // openRaw makes the client for what does not go through kgo's transactions.
@@ -26,8 +27,10 @@ func (p *participant) openRaw(ctx context.Context) error {
 		return nil
 	}
 	versions := copied(p.maxVersions())
+	// From the next version on topics have ids and no names.
+	lower(versions, keyOffsetFetch, 9)
 	if implicit {
-		lower(versions, keyTxnOffsetCommit, 5) // from v6 on topics have ids and no names (KIP-1319)
+		lower(versions, keyTxnOffsetCommit, 5)
 	} else {
 		lower(versions, keyTxnOffsetCommit, 4)
 		lower(versions, keyEndTxn, 4)
