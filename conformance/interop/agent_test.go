@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -114,7 +115,7 @@ func (a *agent) ask(ctx context.Context, words ...string) (answer, error) {
 	}
 	if err != nil {
 		log, _ := os.ReadFile(a.stderr)
-		return ans, fmt.Errorf("no answer: %w (%v)\n%s", err, ctx.Err(), tail(log, 20))
+		return ans, fmt.Errorf("no answer: %w\n%s", errors.Join(err, ctx.Err()), tail(log, 20))
 	}
 	return ans, nil
 }

@@ -22,7 +22,7 @@ import (
 
 // longer is for how long a consumer that has come to the end is watched for
 // what it must not see, as in the agents.
-const longer = 500 * time.Millisecond
+const longer = 300 * time.Millisecond
 
 // consumer reads partition 0 of a topic from the start to the last stable
 // offset, read_committed, and then for a while longer.
@@ -209,7 +209,7 @@ func testConsumers(t *testing.T, r *rig) {
 	abandoned := r.writeGlobal(t, "abandoned")
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
-	_ = abandoned.Client.Close(dead)
+	_ = abandoned.Close(dead)
 	for _, g := range []global{committed, aborted, abandoned} {
 		for _, s := range r.sites() {
 			s.visible(t, g.topic) // waits for the markers

@@ -13,7 +13,7 @@ import json
 import sys
 import time
 
-LONGER = 0.5  # seconds
+LONGER = 0.3  # seconds
 
 
 def librdkafka(bootstrap, topic):

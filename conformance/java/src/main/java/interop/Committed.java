@@ -12,7 +12,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 /** What a read_committed consumer sees of partition 0 of a topic. */
 record Committed(String bootstrap, String topic) {
     /** How long a consumer that has come to the end is watched for what it must not see. */
-    private static final Duration LONGER = Duration.ofMillis(500);
+    private static final Duration LONGER = Duration.ofMillis(300);
 
     List<String> read() {
         List<String> values = new ArrayList<>();
