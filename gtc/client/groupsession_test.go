@@ -1,0 +1,379 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+const (
+	input      = "in"
+	output     = "out"
+	partitions = 4
+)
+
+// pipeline consumes on us and produces to eu.
+type pipeline struct{ env }
+
+func newPipeline(t *testing.T, records int) pipeline {
+	t.Helper()
+	p := pipeline{newEnv(t)}
+	for addr, topic := range map[string]string{p.us.addr: input, p.eu.addr: output} {
+		adm := kadm.NewClient(plain(t, addr))
+		if _, err := adm.CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cl := plain(t, p.us.addr, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for i := range records {
+		r := &kgo.Record{Topic: input, Partition: int32(i % partitions), Value: []byte(fmt.Sprintf("%05d", i))}
+		cl.Produce(t.Context(), r, nil)
+	}
+	if err := cl.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p pipeline) session(t *testing.T, id string, opts ...kgo.Opt) *GroupSession {
+	t.Helper()
+	o := p.options()
+	o.GlobalTransactionalID = id
+	s, err := NewGroupSession(deadline(t, 20*time.Second), GroupSessionOptions{
+		Client: o, Cluster: "us",
+		ConsumerOpts: append(opts, kgo.ConsumerGroup(group), kgo.ConsumeTopics(input),
+			kgo.HeartbeatInterval(50*time.Millisecond), kgo.FetchMaxWait(50*time.Millisecond)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+// step polls until there is something, and produces it.
+func step(t *testing.T, ctx context.Context, s *GroupSession, max int) (*Txn, []string) {
+	t.Helper()
+	var records []*kgo.Record
+	for len(records) == 0 {
+		fetches := s.Poll(ctx, max)
+		if err := fetches.Err(); err != nil {
+			t.Fatal(err)
+		}
+		records = fetches.Records()
+	}
+	txn, err := s.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	for _, r := range records {
+		values = append(values, string(r.Value))
+		txn.Produce(ctx, "eu", &kgo.Record{Topic: output, Value: r.Value}, nil)
+	}
+	return txn, values
+}
+
+// check compares what is visible with what went in, and the group's offsets with
+// the ends of the logs.
+func (p pipeline) check(t *testing.T, records int) {
+	t.Helper()
+	ctx := deadline(t, 20*time.Second)
+	cl := plain(t, p.eu.addr, kgo.ConsumeTopics(output), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(50*time.Millisecond))
+	seen := map[string]int{}
+	ends, err := kadm.NewClient(cl).ListCommittedOffsets(ctx, output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := map[int32]int64{}
+	for behind := true; behind; {
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // a marker at the end is no record to wait for
+		fetches := cl.PollFetches(short)
+		cancel()
+		if ctx.Err() != nil {
+			t.Fatal("read back: ", ctx.Err())
+		}
+		fetches.EachRecord(func(r *kgo.Record) { seen[string(r.Value)]++; read[r.Partition] = r.Offset + 1 })
+		behind = len(seen) < records && len(read) < len(ends[output]) || fetches.NumRecords() > 0
+	}
+	for i := range records {
+		if n := seen[fmt.Sprintf("%05d", i)]; n != 1 {
+			t.Errorf("record %d is there %d times", i, n)
+		}
+	}
+	if len(seen) != records {
+		t.Errorf("%d different records, want %d", len(seen), records)
+	}
+	adm := kadm.NewClient(plain(t, p.us.addr))
+	logs, err := adm.ListEndOffsets(ctx, input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offsets, err := adm.FetchOffsetsForTopics(ctx, group, input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs.Each(func(l kadm.ListedOffset) {
+		if o, ok := offsets.Lookup(input, l.Partition); !ok || o.At != l.Offset {
+			t.Errorf("partition %d: the group stands at %d, the log ends at %d", l.Partition, o.At, l.Offset)
+		}
+	})
+}
+
+// Instances come and go while there is work; every record's effect is there
+// once. A third of the transactions is aborted.
+func TestGroupSessionsOfManyInstances(t *testing.T) {
+	for name, opt := range map[string]kgo.Opt{
+		"cooperative": kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		"eager":       kgo.Balancers(kgo.RangeBalancer()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const records = 400
+			p := newPipeline(t, records)
+			var done atomic.Int64
+			ctx, stop := context.WithCancel(deadline(t, 2*time.Minute))
+			var wg sync.WaitGroup
+			work := func(name string, lives int) {
+				for life := range lives {
+					s := p.session(t, name, opt)
+					for i := 0; ctx.Err() == nil && (life == lives-1 || i < 5); i++ {
+						fetches := s.Poll(ctx, 7)
+						if fetches.NumRecords() == 0 {
+							continue
+						}
+						txn, err := s.Begin(ctx)
+						if err != nil {
+							break
+						}
+						fetches.EachRecord(func(r *kgo.Record) {
+							txn.Produce(ctx, "eu", &kgo.Record{Topic: output, Value: r.Value}, nil)
+						})
+						_, committed, err := s.End(ctx, i%3 != 1)
+						if err != nil && ctx.Err() == nil {
+							t.Errorf("%s: End: %v", name, err)
+							break
+						}
+						if committed && done.Add(int64(fetches.NumRecords())) == records {
+							stop()
+						}
+					}
+					if err := s.Close(context.Background()); err != nil {
+						t.Errorf("%s: Close: %v", name, err)
+					}
+				}
+			}
+			for i := range 3 {
+				wg.Go(func() { work(fmt.Sprint("instance-", i), 3) })
+			}
+			wg.Wait()
+			stop()
+			if n := done.Load(); n != records {
+				t.Errorf("%d records were told to be committed, want %d", n, records)
+			}
+			p.check(t, records)
+		})
+	}
+}
+
+func TestGroupSessionAbortReadsAgain(t *testing.T) {
+	p := newPipeline(t, 40)
+	s := p.session(t, "one")
+	ctx := deadline(t, 60*time.Second)
+	total := 0
+	for i := 0; total < 40; i++ {
+		_, values := step(t, ctx, s, 9)
+		commit := i%2 == 1
+		_, committed, err := s.End(ctx, commit)
+		if err != nil || committed != commit {
+			t.Fatalf("End = %v, %v, want %v", committed, err, commit)
+		}
+		if committed {
+			total += len(values)
+		}
+	}
+	p.check(t, 40)
+	if _, _, err := s.End(ctx, true); !errors.Is(err, ErrNoTxn) {
+		t.Errorf("End = %v, want ErrNoTxn", err)
+	}
+}
+
+// A record that fails is an AbortedError; the session goes on with the same
+// records.
+func TestGroupSessionGoesOnAfterAnAbort(t *testing.T) {
+	p := newPipeline(t, 8)
+	s := p.session(t, "one")
+	ctx := deadline(t, 60*time.Second)
+	txn, _ := step(t, ctx, s, 0)
+	txn.Produce(ctx, "eu", &kgo.Record{Topic: output, Value: make([]byte, 3<<20)}, nil)
+	if _, committed, err := s.End(ctx, true); committed || !errors.As(err, new(*AbortedError)) || !errors.As(err, new(*RecordError)) {
+		t.Fatalf("End = %v, %v, want an AbortedError", committed, err)
+	}
+	for total := 0; total < 8; {
+		_, values := step(t, ctx, s, 0)
+		if _, committed, err := s.End(ctx, true); err != nil || !committed {
+			t.Fatalf("End = %v, %v", committed, err)
+		}
+		total += len(values)
+	}
+	p.check(t, 8)
+}
+
+// A rebalance between Poll and End: the transaction aborts without an error, and
+// whoever has the partitions then does the work, once.
+func TestGroupSessionAbortsAfterARebalance(t *testing.T) {
+	for name, opt := range map[string]kgo.Opt{
+		"cooperative": kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		"eager":       kgo.Balancers(kgo.RangeBalancer()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPipeline(t, 40)
+			first := p.session(t, "one", opt)
+			ctx := deadline(t, 60*time.Second)
+			_, values := step(t, ctx, first, 0)
+			for len(values) < 40 { // of all partitions, so that any is missed
+				fetches := first.Poll(ctx, 0)
+				fetches.EachRecord(func(r *kgo.Record) {
+					values = append(values, string(r.Value))
+					first.txn.Produce(ctx, "eu", &kgo.Record{Topic: output, Value: r.Value}, nil)
+				})
+			}
+			second := p.session(t, "two", opt)
+			for taken := false; !taken; {
+				first.mu.Lock()
+				taken = first.taken
+				first.mu.Unlock()
+				if err := pause(ctx, time.Millisecond); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, committed, err := first.End(ctx, true); err != nil || committed {
+				t.Fatalf("End = %v, %v, want an abort without an error", committed, err)
+			}
+			var done atomic.Int64
+			all, stop := context.WithCancel(ctx)
+			defer stop()
+			var wg sync.WaitGroup
+			for _, s := range []*GroupSession{first, second} {
+				wg.Go(func() {
+					for all.Err() == nil {
+						fetches := s.Poll(all, 0)
+						if fetches.NumRecords() == 0 {
+							continue
+						}
+						txn, err := s.Begin(ctx)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						fetches.EachRecord(func(r *kgo.Record) {
+							txn.Produce(ctx, "eu", &kgo.Record{Topic: output, Value: r.Value}, nil)
+						})
+						_, committed, err := s.End(ctx, true)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if committed && done.Add(int64(fetches.NumRecords())) == 40 {
+							stop()
+						}
+					}
+				})
+			}
+			wg.Wait()
+			p.check(t, 40)
+		})
+	}
+}
+
+// Not known is neither committed nor aborted: nothing is read before it is, and
+// End asks again.
+func TestGroupSessionWaitsForAnUnknownOutcome(t *testing.T) {
+	p := newPipeline(t, 8)
+	var silent atomic.Bool
+	silent.Store(true)
+	p.endHook = func(_ int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		return refusal(0), silent.Load()
+	}
+	s := p.session(t, "one")
+	ctx := deadline(t, 60*time.Second)
+	_, values := step(t, ctx, s, 0)
+	var unknown *UnknownOutcomeError
+	if _, committed, err := s.End(deadline(t, 200*time.Millisecond), true); committed || !errors.As(err, &unknown) || !unknown.Asked {
+		t.Fatalf("End = %v, %v, want an UnknownOutcomeError", committed, err)
+	}
+	if err := s.Poll(ctx, 0).Err0(); !errors.Is(err, ErrTxnOpen) {
+		t.Errorf("Poll = %v, want ErrTxnOpen", err)
+	}
+	if _, err := s.Begin(ctx); !errors.Is(err, ErrTxnOpen) {
+		t.Errorf("Begin = %v, want ErrTxnOpen", err)
+	}
+	silent.Store(false)
+	if _, committed, err := s.End(ctx, true); err != nil || !committed {
+		t.Fatalf("End again = %v, %v", committed, err)
+	}
+	for total := len(values); total < 8; {
+		_, values := step(t, ctx, s, 0)
+		if _, committed, err := s.End(ctx, true); err != nil || !committed {
+			t.Fatalf("End = %v, %v", committed, err)
+		}
+		total += len(values)
+	}
+	p.check(t, 8)
+}
+
+func TestGroupSessionStopsAtAHeuristicOutcome(t *testing.T) {
+	p := newPipeline(t, 8)
+	p.endHook = func(_ int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+		resp := refusal(wire.HeuristicOutcome.Code)
+		resp.Outcome = wire.OutcomeCommitted
+		for _, c := range req.Participants {
+			resp.Participants = append(resp.Participants, wire.EndGlobalTxnResponseParticipant{
+				ClusterID: c.ClusterID, State: wire.ParticipantHeuristicAbort, ProducerID: -1, ProducerEpoch: -1,
+			})
+		}
+		return resp, true
+	}
+	s := p.session(t, "one")
+	ctx := deadline(t, 60*time.Second)
+	step(t, ctx, s, 0)
+	_, committed, err := s.End(ctx, true)
+	if committed || !errors.As(err, new(*HeuristicError)) {
+		t.Fatalf("End = %v, %v, want a HeuristicError", committed, err)
+	}
+	if got := s.Poll(ctx, 0).Err0(); !errors.Is(got, err) {
+		t.Errorf("Poll = %v", got)
+	}
+	if _, got := s.Begin(ctx); !errors.Is(got, err) {
+		t.Errorf("Begin = %v", got)
+	}
+	if _, _, got := s.End(ctx, true); !errors.Is(got, err) {
+		t.Errorf("End = %v", got)
+	}
+}
+
+func TestGroupSessionOfTheWrongCluster(t *testing.T) {
+	p := newPipeline(t, 0)
+	o := GroupSessionOptions{Client: p.options(), Cluster: "asia", ConsumerOpts: []kgo.Opt{kgo.ConsumerGroup(group), kgo.ConsumeTopics(input)}}
+	if _, err := NewGroupSession(t.Context(), o); !errors.As(err, new(*UnknownClusterError)) {
+		t.Errorf("NewGroupSession = %v, want an UnknownClusterError", err)
+	}
+	o.Cluster, o.ConsumerOpts = "us", append(slices.Clone(o.ConsumerOpts), kgo.SeedBrokers(p.eu.addr))
+	var wrong *WrongClusterError
+	if _, err := NewGroupSession(t.Context(), o); !errors.As(err, &wrong) || wrong.ClusterID != p.eu.id {
+		t.Errorf("NewGroupSession = %v, want a WrongClusterError", err)
+	}
+	o.ConsumerOpts = nil
+	if _, err := NewGroupSession(t.Context(), o); err == nil {
+		t.Error("NewGroupSession without a group succeeded")
+	}
+}
