@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -11,19 +13,30 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 )
 
-// cluster is one configured cluster: its id once learned, its session once
+// lanes is how many sessions of a cluster share the EndTxn. Kafka reads the
+// next request of a connection when it has answered the one before, which for
+// an EndTxn is when all replicas have it: over one connection the ends of all
+// transactions would be told one after another. The looks need one lane only,
+// as many ids share a request.
+const lanes = 8
+
+// lookLane is the lane of all that is not an EndTxn.
+const lookLane = 0
+
+// cluster is one configured cluster: its id once learned, its sessions once
 // connected, and the ends under way.
 type cluster struct {
 	cfg   Config
 	clock func() gtc.Time
 	log   zerolog.Logger
 	// connecting shares one attempt to connect among all who need it.
-	connecting *gatherer[struct{}, connected]
+	connecting [lanes]*gatherer[struct{}, connected]
+	seed       maphash.Seed
 	attempts   attempts
 
 	mu      sync.Mutex
 	id      string // learned, or expected
-	current *session
+	current [lanes]*session
 	lastErr error
 	reached bool
 	closed  bool
@@ -35,8 +48,15 @@ type connected struct {
 }
 
 func newCluster(cfg Config, clock func() gtc.Time, log zerolog.Logger) *cluster {
-	c := &cluster{cfg: cfg, clock: clock, log: log, id: cfg.ExpectedClusterID}
-	c.connecting = &gatherer[struct{}, connected]{run: c.connect, timeout: cfg.RequestTimeout, limit: 1}
+	c := &cluster{cfg: cfg, clock: clock, log: log, id: cfg.ExpectedClusterID, seed: maphash.MakeSeed()}
+	for lane := range c.connecting {
+		c.connecting[lane] = &gatherer[struct{}, connected]{
+			run: func(ctx context.Context, _ []struct{}) map[struct{}]connected {
+				s, err := c.connect(ctx, lane)
+				return map[struct{}]connected{{}: {s, err}}
+			}, timeout: cfg.RequestTimeout, limit: 1,
+		}
+	}
 	return c
 }
 
@@ -68,17 +88,24 @@ func (c *cluster) note(err error) {
 
 var errClosed = errors.New("the driver is closed")
 
-// session returns the shared session, connecting when there is none.
-func (c *cluster) session(ctx context.Context) (*session, error) {
+// session returns the shared session for looks, connecting when there is none.
+func (c *cluster) session(ctx context.Context) (*session, error) { return c.lane(ctx, lookLane) }
+
+// endSession returns the shared session for the ends of a transactional id.
+func (c *cluster) endSession(ctx context.Context, id string) (*session, error) {
+	return c.lane(ctx, int(maphash.String(c.seed, id)%lanes))
+}
+
+func (c *cluster) lane(ctx context.Context, lane int) (*session, error) {
 	c.mu.Lock()
-	s := c.current
+	s := c.current[lane]
 	c.mu.Unlock()
 	if s != nil {
 		return s, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	got, err := c.connecting.do(bounded, struct{}{})
+	got, err := c.connecting[lane].do(bounded, struct{}{})
 	if err != nil {
 		err = fmt.Errorf("connecting: %w", err)
 		if ctx.Err() == nil { // the cluster's time was up, not the caller's
@@ -89,32 +116,41 @@ func (c *cluster) session(ctx context.Context) (*session, error) {
 	return got.s, got.err
 }
 
-// connect is connecting's run: it makes the shared session.
-func (c *cluster) connect(ctx context.Context, _ []struct{}) map[struct{}]connected {
-	answer := func(s *session, err error) map[struct{}]connected {
-		return map[struct{}]connected{{}: {s, err}}
-	}
+// connect makes the shared session of a lane.
+func (c *cluster) connect(ctx context.Context, lane int) (*session, error) {
 	c.mu.Lock()
-	s := c.current
+	s := c.current[lane]
 	c.mu.Unlock()
 	if s != nil { // made while this batch was waiting
-		return answer(s, nil)
+		return s, nil
 	}
 	s, err := c.dial(ctx)
 	c.note(err)
 	if err != nil {
 		c.log.Warn().Err(err).Msg("participant cluster cannot be reached")
-		return answer(nil, err)
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		s.close()
-		return answer(nil, errClosed)
+		return nil, errClosed
 	}
-	c.current, c.id = s, s.clusterID
-	c.log.Info().Str("cluster.id", s.clusterID).Msg("participant cluster connected")
-	return answer(s, nil)
+	if c.connectedTo() == 0 {
+		c.log.Info().Str("cluster.id", s.clusterID).Msg("participant cluster connected")
+	}
+	c.current[lane], c.id = s, s.clusterID
+	return s, nil
+}
+
+// connectedTo counts the sessions; c.mu is held.
+func (c *cluster) connectedTo() (n int) {
+	for _, s := range c.current {
+		if s != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // dial makes a session of its own, with fresh connections, and makes sure that
@@ -146,30 +182,34 @@ func (e *errOtherCluster) Error() string {
 	return fmt.Sprintf("the address of cluster %q answers as cluster id %q, not %q; correct its bootstrap.servers", e.alias, e.got, e.want)
 }
 
-// forget drops the session (any, when s is nil) of an address that turned out
-// to lead elsewhere. A learned id is forgotten with it: the cluster behind an
-// alias may have been replaced, and then transactions of the old one must be
-// told "no such cluster" instead of "wrong address".
+// forget drops all sessions of an address that turned out to lead elsewhere, if
+// s is one of them or nil. A learned id is forgotten with them: the cluster
+// behind an alias may have been replaced, and then transactions of the old one
+// must be told "no such cluster" instead of "wrong address".
 func (c *cluster) forget(s *session) {
 	c.mu.Lock()
 	old := c.current
-	if s != nil && old != s {
+	if s != nil && !slices.Contains(old[:], s) {
 		c.mu.Unlock()
 		return
 	}
-	c.current, c.id = nil, c.cfg.ExpectedClusterID
+	c.current, c.id = [lanes]*session{}, c.cfg.ExpectedClusterID
 	c.mu.Unlock()
-	if old != nil {
-		old.close()
-	}
+	closeAll(old)
 }
 
 func (c *cluster) close() {
 	c.mu.Lock()
-	s := c.current
-	c.current, c.closed = nil, true
+	old := c.current
+	c.current, c.closed = [lanes]*session{}, true
 	c.mu.Unlock()
-	if s != nil {
-		s.close()
+	closeAll(old)
+}
+
+func closeAll(sessions [lanes]*session) {
+	for _, s := range sessions {
+		if s != nil {
+			s.close()
+		}
 	}
 }

@@ -75,7 +75,7 @@ func (e *ender) again(format string, args ...any) gtc.EndAnswer {
 
 func (e *ender) end(ctx context.Context) gtc.EndAnswer {
 	e.version = e.p.EndTxnVersion
-	s, err := e.c.session(ctx)
+	s, err := e.c.endSession(ctx, e.id)
 	if err != nil {
 		return e.again("cluster %q: %v", e.c.cfg.Alias, err)
 	}

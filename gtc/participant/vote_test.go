@@ -180,7 +180,7 @@ func TestConcurrentVotesShareRequests(t *testing.T) {
 	if _, err := c.lookup(t.Context(), "A"); err != nil {
 		t.Fatal(err)
 	}
-	s := c.all[0].current
+	s := c.all[0].current[lookLane]
 	// First the look-ups: below kfake stands still while it holds an answer.
 	inParallel(votes, func(i int) {
 		if _, err := s.coordinator(t.Context(), fmt.Sprint("tid-", i)); err != nil {
