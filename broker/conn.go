@@ -3,6 +3,7 @@ package broker
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -30,9 +31,6 @@ const (
 	keepBuffer = 1 << 20
 )
 
-// anonymous is the principal of a connection without authentication.
-const anonymous = "User:ANONYMOUS"
-
 var (
 	// errEnded is the end that nobody needs to hear of.
 	errEnded = errors.New("ended")
@@ -46,10 +44,15 @@ var (
 // one that reads what kfake answers. Each handler of the coordinator has one
 // more.
 type conn struct {
-	f         *Front
-	net       net.Conn
-	log       zerolog.Logger
-	principal string
+	f        *Front
+	listener *Listener
+	net      net.Conn
+	log      zerolog.Logger
+
+	who           caller
+	login         login // of SASL
+	authenticated bool  // by SASL, once at least
+	trusted       bool  // one of the node's own
 
 	ctx      context.Context // ends when the connection is of no use any more
 	cancel   context.CancelFunc
@@ -70,14 +73,20 @@ type answer struct {
 	ready chan []byte // nil when nobody waits (plan.before)
 }
 
-func newConn(f *Front, nc net.Conn) *conn {
+func newConn(f *Front, l *Listener, nc net.Conn) *conn {
 	c := &conn{
-		f: f, net: nc, principal: anonymous,
+		f: f, listener: l, net: nc, who: caller{principal: anonymous, host: hostOf(nc.RemoteAddr())},
 		log:       f.opts.Log.With().Stringer("client", nc.RemoteAddr()).Logger(),
 		owed:      make(chan *answer, maxOwed),
 		forwarded: make(chan *answer, 2*maxOwed),
 	}
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
+	if l.TLS != nil {
+		c.net = tls.Server(nc, l.TLS)
+	}
+	if l.SASL != nil {
+		c.login.stage = saslHandshake
+	}
 	return c
 }
 
@@ -85,6 +94,13 @@ func (c *conn) serve() {
 	// Reads and writes do not know of contexts: closing wakes them.
 	stop := context.AfterFunc(c.ctx, func() { c.net.Close() }) //nolint:errcheck // nothing is left to do with it
 	defer stop()
+	defer c.login.end()
+	if err := c.handshake(); err != nil {
+		c.log.Debug().Err(err).Msg("no TLS connection came about")
+		c.cancel()
+		c.net.Close() //nolint:errcheck // nothing is left to do with it
+		return
+	}
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -125,17 +141,30 @@ func (c *conn) read() error {
 		if err := c.awaitFrame(in); err != nil {
 			return err
 		}
-		frame, err := readFrame(in, buf, c.f.opts.Config.SocketRequestMaxBytes, func() error { return c.allow(stallTimeout) })
+		limit := c.f.opts.Config.SocketRequestMaxBytes
+		if !c.login.open() {
+			limit = min(limit, maxUnauthenticated)
+		}
+		frame, err := readFrame(in, buf, limit, func() error { return c.allow(stallTimeout) })
 		if err != nil {
 			return err
+		}
+		if c.premature(frame) {
+			return frameErrorf("a request before the SASL authentication")
 		}
 		req, err := parseRequest(frame, c.f.apis)
 		if err != nil {
 			return err
 		}
-		p := c.f.route(req)
-		if err := c.dispatch(req, p); err != nil {
+		p, refused := c.admit(req)
+		if p == nil {
+			return refused
+		}
+		if err := c.dispatch(req, *p); err != nil {
 			return err
+		}
+		if refused != nil {
+			return refused
 		}
 		// A handler and an edit may still read the frame, and so may the
 		// journal; kfake has its own copy.
@@ -200,9 +229,10 @@ func (c *conn) dispatch(req *request, p plan) error {
 	if p.handle == nil {
 		return c.forward(a)
 	}
+	who := c.who
 	c.helpers.Go(func() {
 		defer close(a.ready)
-		if resp := p.handle(c.ctx, c.principal); resp != nil {
+		if resp := p.handle(c.ctx, who); resp != nil {
 			a.ready <- encodeResponse(req.correlationID, resp)
 		}
 	})
@@ -214,7 +244,7 @@ func (c *conn) dispatch(req *request, p plan) error {
 // does Kafka.
 func (c *conn) forward(a *answer) error {
 	if c.upstream == nil {
-		up, err := c.f.opts.Embedded.dial(c.ctx, c.net.RemoteAddr())
+		up, err := c.f.opts.Embedded.dialAs(c.ctx, address(net.JoinHostPort(c.who.host, "0")), c.nameForEmbedded())
 		if err != nil {
 			close(a.ready)
 			return fmt.Errorf("%w: %w", errUpstream, err)

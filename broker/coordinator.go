@@ -17,13 +17,14 @@ type Coordinator interface {
 	// Handle answers one request of the coordinator's own API keys. It is
 	// called from many goroutines, for as long as the coordinator likes, but
 	// returns soon after ctx ends: then the client is gone or the node stops.
-	// The principal is Kafka's, such as User:alice.
-	Handle(ctx context.Context, principal string, req kmsg.Request) kmsg.Response
+	// The principal is Kafka's, such as User:alice, and host the IP address
+	// that it is connected from; what they may do is the coordinator's to say.
+	Handle(ctx context.Context, principal, host string, req kmsg.Request) kmsg.Response
 
-	// FindCoordinator gives the node that coordinates an id. An error that is
+	// FindCoordinator gives a principal the node that coordinates an id. An error that is
 	// or wraps one of kerr's or wire's goes to the client by its code; any
 	// other becomes COORDINATOR_NOT_AVAILABLE.
-	FindCoordinator(globalTransactionalID string) (nodeID int32, host string, port int32, err error)
+	FindCoordinator(principal, from, globalTransactionalID string) (nodeID int32, host string, port int32, err error)
 }
 
 // Node is one node of a group of coordinators.
@@ -44,7 +45,7 @@ type NodeLister interface {
 }
 
 // findCoordinators answers FindCoordinator for global transactional ids.
-func findCoordinators(c Coordinator, req *wire.FindCoordinatorRequest) kmsg.Response {
+func findCoordinators(c Coordinator, who caller, req *wire.FindCoordinatorRequest) kmsg.Response {
 	resp := req.ResponseKind().(*wire.FindCoordinatorResponse)
 	for _, id := range req.CoordinatorKeys {
 		found := wire.NewFindCoordinatorResponseCoordinator()
@@ -52,7 +53,7 @@ func findCoordinators(c Coordinator, req *wire.FindCoordinatorRequest) kmsg.Resp
 		if id == "" {
 			found.ErrorCode = kerr.InvalidRequest.Code
 			found.ErrorMessage = kmsg.StringPtr("a global transactional id is not empty")
-		} else if node, host, port, err := c.FindCoordinator(id); err != nil {
+		} else if node, host, port, err := c.FindCoordinator(who.principal, who.host, id); err != nil {
 			found.ErrorCode = errorCode(err)
 			found.ErrorMessage = kmsg.StringPtr(err.Error())
 		} else {

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -34,6 +33,9 @@ type Embedded struct {
 	producers *producers
 	ln        *memoryListener
 	clusterID string
+	// superUser is the name of the node's own clients, which kfake lets do
+	// everything; empty: it lets everybody, because there is no authorizer.
+	superUser string
 }
 
 // OpenEmbedded starts the broker on the data directory of the configuration,
@@ -72,13 +74,13 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			opts = append(opts, kfake.SyncWrites())
 		}
 	}
-	cluster, err := kfake.NewCluster(opts...)
-	if err != nil {
+	e := &Embedded{ln: ln, clusterID: clusterID}
+	opts = append(opts, e.accessControl(cfg)...)
+	if e.cluster, err = kfake.NewCluster(opts...); err != nil {
 		return nil, fmt.Errorf("starting the embedded broker: %w", err)
 	}
-	e := &Embedded{cluster: cluster, ln: ln, clusterID: clusterID}
 	if err = e.loadProducers(cfg.LogDir); err != nil {
-		cluster.Close()
+		e.cluster.Close()
 		return nil, fmt.Errorf("looking for transactional producers: %w", err)
 	}
 	return e, nil
@@ -128,7 +130,7 @@ func (e *Embedded) Close() { e.cluster.Close() }
 // Dial connects to kfake itself, past the front: for the node's own clients
 // that need none of what the front adds. It fits kgo.Dialer.
 func (e *Embedded) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	return e.dial(ctx, address("127.0.0.1:0"))
+	return e.dialAs(ctx, address("127.0.0.1:0"), e.superUser)
 }
 
 // hasTopic says that kfake has the topic now.
@@ -140,28 +142,11 @@ func (e *Embedded) dial(ctx context.Context, from net.Addr) (net.Conn, error) {
 
 // apiVersions asks kfake what it serves.
 func (e *Embedded) apiVersions(ctx context.Context) (apiTable, error) {
-	conn, err := e.Dial(ctx, "", "")
+	answer, err := e.Request(ctx, kmsg.NewPtrApiVersionsRequest()) // of version 0
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()                                      //nolint:errcheck // an end of a pipe
-	stop := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // wakes what follows
-	defer stop()
-
-	req := kmsg.NewPtrApiVersionsRequest() // of version 0, with an empty client id
-	frame := []byte{0, 0, 0, 0, 0, byte(apiVersionsKey), 0, 0, 0, 0, 0, 0, 0, 0}
-	frame[sizeBytes-1] = byte(len(frame) - sizeBytes)
-	if _, err = conn.Write(req.AppendTo(frame)); err != nil {
-		return nil, err
-	}
-	answer, err := readResponse(bufio.NewReader(conn))
-	if err != nil {
-		return nil, err
-	}
-	resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
-	if err := decodeResponse(answer, resp); err != nil {
-		return nil, err
-	}
+	resp := answer.(*kmsg.ApiVersionsResponse)
 	t := make(apiTable, len(resp.ApiKeys))
 	for _, k := range resp.ApiKeys {
 		if kmsg.RequestForKey(k.ApiKey) != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kafka-gtc/kafka-gtc/broker/acl"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
 )
 
@@ -35,6 +36,12 @@ type Options struct {
 	// Coordinator is the role gtc; nil on a node without it, which then shows
 	// nothing of it.
 	Coordinator Coordinator
+	// ACLs, when not nil, are those of the embedded broker's authorizer, which
+	// then is on (Config.Authorizer).
+	ACLs *acl.Cache
+	// DialHome connects to the home cluster, which authenticates the clients
+	// of a node without the embedded broker; nil when no listener asks for it.
+	DialHome func(ctx context.Context) (net.Conn, error)
 	// Journal, when not nil, sees the requests of transactions that go to the
 	// embedded broker and their answers.
 	Journal Journal
@@ -93,8 +100,12 @@ func NewFront(ctx context.Context, opts Options) (*Front, error) {
 const acceptPause = 50 * time.Millisecond
 
 // Serve accepts connections until Shutdown, which also closes the listener;
-// then it returns nil. For TLS, give it a TLS listener.
-func (f *Front) Serve(ln net.Listener) error {
+// then it returns nil. Its clients speak plain text and are nobody.
+func (f *Front) Serve(ln net.Listener) error { return f.ServeListener(ln, Listener{}) }
+
+// ServeListener is Serve for clients that have to show who they are. It speaks
+// TLS itself: ln is plain.
+func (f *Front) ServeListener(ln net.Listener, as Listener) error {
 	if !f.track(func() { f.listeners = append(f.listeners, ln) }) {
 		return ln.Close()
 	}
@@ -110,7 +121,7 @@ func (f *Front) Serve(ln net.Listener) error {
 		c, err := ln.Accept()
 		switch {
 		case err == nil:
-			f.start(c, func() { <-f.slots })
+			f.start(newConn(f, &as, c), func() { <-f.slots })
 			continue
 		case errors.Is(err, net.ErrClosed) || f.ctx.Err() != nil:
 			return nil
@@ -138,7 +149,9 @@ func (f *Front) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, err
 	}
 	near, far := net.Pipe()
-	if !f.start(memoryConn{far, address("127.0.0.1:0")}, func() {}) {
+	c := newConn(f, &Listener{}, memoryConn{far, address("127.0.0.1:0")})
+	c.trusted = true
+	if !f.start(c, func() {}) {
 		return nil, errors.Join(net.ErrClosed, near.Close(), far.Close())
 	}
 	return near, nil
@@ -156,11 +169,11 @@ func (f *Front) track(note func()) bool {
 	return true
 }
 
-func (f *Front) start(nc net.Conn, release func()) bool {
-	c := newConn(f, nc)
+func (f *Front) start(c *conn, release func()) bool {
 	if !f.track(func() { f.conns[c] = struct{}{} }) {
 		release()
-		nc.Close() //nolint:errcheck // never served
+		c.cancel()
+		c.net.Close() //nolint:errcheck // never served
 		return false
 	}
 	go func() {

@@ -178,14 +178,16 @@ type coordinator struct {
 	find   func(string) (int32, string, int32, error)
 }
 
-func (c coordinator) Handle(ctx context.Context, principal string, req kmsg.Request) kmsg.Response {
+func (c coordinator) Handle(ctx context.Context, principal, _ string, req kmsg.Request) kmsg.Response {
 	if principal != "User:ANONYMOUS" {
 		panic("principal " + principal)
 	}
 	return c.handle(ctx, req)
 }
 
-func (c coordinator) FindCoordinator(id string) (int32, string, int32, error) { return c.find(id) }
+func (c coordinator) FindCoordinator(_, _, id string) (int32, string, int32, error) {
+	return c.find(id)
+}
 
 // echo answers every request with its default response.
 var echo = coordinator{

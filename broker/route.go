@@ -13,7 +13,7 @@ import (
 type plan struct {
 	// handle answers it here, on a goroutine of its own; nil: kfake does. A nil
 	// response closes the connection.
-	handle func(ctx context.Context, principal string) kmsg.Response
+	handle func(ctx context.Context, who caller) kmsg.Response
 	// before goes to kfake first; its answer is dropped.
 	before kmsg.Request
 	// sent is the request as kfake sees it; nil: as it came. Its bytes are raw.
@@ -27,12 +27,12 @@ type plan struct {
 
 // handledBy is the plan of an answer that is made here for whoever asks.
 func handledBy(handle func(context.Context) kmsg.Response) plan {
-	return plan{handle: func(ctx context.Context, _ string) kmsg.Response { return handle(ctx) }}
+	return plan{handle: func(ctx context.Context, _ caller) kmsg.Response { return handle(ctx) }}
 }
 
 // answerWith is the plan of an answer that is known already.
 func answerWith(resp kmsg.Response) plan {
-	return plan{handle: func(context.Context, string) kmsg.Response { return resp }}
+	return plan{handle: func(context.Context, caller) kmsg.Response { return resp }}
 }
 
 // editAs is an edit of answers of one type, which kmsg gives for the request.
@@ -79,8 +79,8 @@ func (f *Front) route(req *request) plan {
 		return f.routeIncrementalAlterConfigs(req, body)
 	default:
 		if coordinatorKey(req.key) {
-			return plan{handle: func(ctx context.Context, principal string) kmsg.Response {
-				return f.opts.Coordinator.Handle(ctx, principal, body)
+			return plan{handle: func(ctx context.Context, who caller) kmsg.Response {
+				return f.opts.Coordinator.Handle(ctx, who.principal, who.host, body)
 			}}
 		}
 	}
@@ -96,8 +96,10 @@ func coordinatorKey(key int16) bool {
 // table is every API key and version that this node serves.
 func (f *Front) table(ctx context.Context) (apiTable, error) {
 	t := apiTable{
-		apiVersionsKey:       {0, 4},
-		int16(kmsg.Metadata): {0, kmsg.NewPtrMetadataRequest().MaxVersion()},
+		apiVersionsKey:               {0, 4},
+		int16(kmsg.SASLHandshake):    {1, 1},
+		int16(kmsg.SASLAuthenticate): {0, 2},
+		int16(kmsg.Metadata):         {0, kmsg.NewPtrMetadataRequest().MaxVersion()},
 	}
 	if f.opts.Embedded != nil {
 		var err error
@@ -141,8 +143,8 @@ func (f *Front) routeOldFindCoordinator(body *kmsg.FindCoordinatorRequest) plan 
 func (f *Front) routeFindCoordinator(req *request, body *wire.FindCoordinatorRequest) plan {
 	switch {
 	case body.CoordinatorType == wire.CoordinatorTypeGlobalTransaction:
-		return plan{handle: func(context.Context, string) kmsg.Response {
-			return findCoordinators(f.opts.Coordinator, body)
+		return plan{handle: func(_ context.Context, who caller) kmsg.Response {
+			return findCoordinators(f.opts.Coordinator, who, body)
 		}}
 	case f.opts.Embedded != nil:
 		return plan{raw: req.withVersion(wire.FindCoordinatorVersion - 1)}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -22,6 +23,21 @@ func (f *Front) routeAPIVersions(body *kmsg.ApiVersionsRequest) plan {
 		}
 		return resp
 	})}
+}
+
+// early makes a plan for a client that has no name yet, and so no connection
+// to kfake: the node itself asks.
+func (f *Front) early(req kmsg.Request, p plan) plan {
+	if p.handle != nil {
+		return p
+	}
+	return plan{handle: func(ctx context.Context, _ caller) kmsg.Response {
+		resp, err := f.opts.Embedded.Request(ctx, req)
+		if err != nil {
+			return nil
+		}
+		return p.edit(resp)
+	}}
 }
 
 func (f *Front) listAPIs(resp *kmsg.ApiVersionsResponse) {

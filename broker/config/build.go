@@ -49,6 +49,7 @@ func (b *builder) build() *Config {
 		b.refuse("cluster.id", "%q: write up to 64 letters, digits, - and _", c.ClusterID)
 	}
 	b.listeners(c)
+	b.authorizer(c)
 	if b.roles.GTC {
 		b.coordinator(c)
 	}
@@ -150,8 +151,7 @@ func (b *builder) security(prefix string) Security {
 	protocol := b.value(prefix + "security.protocol")
 	s := Security{
 		SecurityProtocol: protocol, TLS: strings.HasSuffix(protocol, "SSL"),
-		TrustStorePEM: b.value(prefix + "ssl.truststore.location"), TrustStoreKeyName: prefix + "ssl.truststore.location",
-		KeyStorePEM:    b.value(prefix + "ssl.keystore.location"),
+		TrustStore: b.trustStore(under(prefix)), KeyStore: b.keyStore(under(prefix)),
 		VerifyHostname: b.value(prefix+"ssl.endpoint.identification.algorithm") == "https",
 		SASLMechanism:  b.value(prefix + "sasl.mechanism"),
 	}

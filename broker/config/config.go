@@ -66,15 +66,14 @@ type Cluster struct {
 
 // Security is a Kafka client's way in.
 type Security struct {
-	TLS               bool
-	TrustStorePEM     string // path; empty: the system's certificates
-	KeyStorePEM       string // path of certificate chain and key; empty: none
-	VerifyHostname    bool
-	SASLMechanism     string // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: none
-	Username          string
-	Password          Secret
-	SecurityProtocol  string // as configured, for messages
-	TrustStoreKeyName string // the key that named TrustStorePEM, for messages
+	TLS              bool
+	TrustStore       TrustStore // none: the system's certificates
+	KeyStore         KeyStore
+	VerifyHostname   bool
+	SASLMechanism    string // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: none
+	Username         string
+	Password         Secret
+	SecurityProtocol string // as configured, for messages
 }
 
 // GlobalTransactions are the coordinator's own settings.
@@ -97,10 +96,11 @@ type GlobalTransactions struct {
 type Config struct {
 	Roles      Roles
 	NodeID     int32
-	ClusterID  string // empty: made at the first start and kept in the data directory
-	Listener   HostPort
-	Advertised HostPort // Host is empty when advertised.listeners is not set
-	LogDir     string   // empty: everything is kept in memory and lost at the end
+	ClusterID  string      // empty: made at the first start and kept in the data directory
+	Listeners  []Listener  // at least one, in the order of listeners
+	Authorizer *Authorizer // nil: everybody may do everything
+	ScramUsers []ScramUser // made at the start unless they are there
+	LogDir     string      // empty: everything is kept in memory and lost at the end
 	LogLevel   string
 	Metrics    *HostPort // nil: the coordinator's metrics are not offered
 

@@ -56,6 +56,9 @@ func (k Key) DefaultFor(r Roles) string {
 	return k.Default
 }
 
+// ListenerName stands in Key.Name for the name of a listener, in small letters.
+const ListenerName = "<listener>"
+
 // Keys is every key that a node understands, in the order of the help.
 func Keys() []Key { return slices.Clone(keys) }
 
@@ -66,14 +69,17 @@ const (
 	flushNever = "9223372036854775807"
 )
 
-var keys = slices.Concat(nodeKeys, brokerKeys, gtcKeys,
+var keys = slices.Concat(nodeKeys, listenerKeys(""), listenerKeys(listenerPrefix+ListenerName+"."), brokerKeys, gtcKeys,
 	clientKeys("gtc.cluster."+Alias+".", GTCRole), clientKeys("gtc.home.", GTCOnly))
 
 var nodeKeys = []Key{
 	{Name: "process.roles", Type: List, Default: "broker", Values: []string{"broker", "gtc"}, Doc: "What this process is: broker, broker,gtc (the coordinator keeps its log on the embedded broker) or gtc (its log is on the cluster of gtc.home.bootstrap.servers)."},
 	{Name: "node.id", Type: Int, Default: "0", Min: 0, Max: maxInt, Doc: "The id of this node. The embedded broker is always node 0; nodes that have the gtc role alone each need their own."},
-	{Name: "listeners", Type: List, Default: "PLAINTEXT://localhost:9092", Doc: "The address to listen on, as PLAINTEXT://host:port. An empty host means all interfaces, port 0 one that the system chooses."},
-	{Name: "advertised.listeners", Type: List, Doc: "The address that clients are told. By default that of listeners; with all interfaces, the host's name. Port 0 means the port listened on."},
+	{Name: "listeners", Type: List, Default: "PLAINTEXT://localhost:9092", Doc: "The addresses to listen on, as NAME://host:port with commas between; a node that is gtc alone has one. An empty host means all interfaces, port 0 one that the system chooses. The first one is what the other nodes of a group tell clients."},
+	{Name: "advertised.listeners", Type: List, Doc: "The address that the clients of each listener are told. By default that of listeners; with all interfaces, the host's name. Port 0 means the port listened on."},
+	{Name: "listener.security.protocol.map", Type: List, Doc: "NAME:PROTOCOL for each listener that is not named by its protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."},
+	{Name: "authorizer.class.name", Type: String, Values: []string{StandardAuthorizer}, Doc: "Turns access control on: ACLs of the embedded broker, or, on a node that is gtc alone, those of the home cluster. By default everybody may do everything."},
+	{Name: "super.users", Type: String, Doc: "Principals that may do everything, with semicolons between: User:admin;User:CN=ops."},
 	{Name: "socket.request.max.bytes", Type: Int, Default: "104857600", Min: 1024, Max: maxInt, Doc: "The largest request in bytes; a larger one closes the connection."},
 	{Name: "max.connections", Type: Int, Default: "1000", Min: 1, Max: maxInt, Doc: "How many connections are open at most; further ones wait in the listen queue. Kafka's default is 2147483647."},
 	{Name: "connections.max.idle.ms", Type: Long, Default: "600000", Min: 1000, Max: maxInt, Doc: "A connection on which nothing is asked and nothing is owed for this long is closed."},
@@ -88,6 +94,8 @@ var brokerKeys = []Key{
 	{Name: "auto.create.topics.enable", Type: Boolean, Default: "true", Role: BrokerRole, Doc: "Create a topic when a client asks for it."},
 	{Name: "transaction.max.timeout.ms", Type: Int, Default: "900000", Min: 1, Max: maxInt, Role: BrokerRole, Doc: "The longest transaction timeout that a client may ask for. 2147483647 lets participants of global transactions opt in with stable API versions."},
 	{Name: "transaction.two.phase.commit.enable", Type: Boolean, Default: "false", Role: BrokerRole, Doc: "Let producers ask for transactions without timeout (KIP-939)."},
+	{Name: listenerPrefix + ListenerName + ".plain.sasl.jaas.config", Type: Password, Role: BrokerRole, Doc: "The users of PLAIN at one listener, as in Kafka: org.apache.kafka.common.security.plain.PlainLoginModule required user_<name>=\"<password>\" ...; A node that is gtc alone asks its home cluster instead."},
+	{Name: "sasl.scram.credentials", Type: Password, Role: BrokerRole, Doc: "Users of SCRAM to begin with, as in kafka-storage's --add-scram and with semicolons between: SCRAM-SHA-256=[name=alice,password=...]. One that is there already keeps its password; later changes go through kafka-configs."},
 	{Name: "unstable.api.versions.enable", Type: Boolean, Default: "false", Role: BrokerRole, Doc: "Offer InitProducerId v6, which Kafka 4.1 to 4.4 holds to be unstable."},
 }
 
@@ -103,22 +111,52 @@ var gtcKeys = []Key{
 	{Name: "global.transaction.retry.backoff.max.ms", Type: Int, Default: "10000", Min: 10, Max: maxInt, Role: GTCRole, Doc: "The longest pause between two tries to end a participant's transaction."},
 	{Name: "global.transaction.state.log.num.partitions", Type: Int, Default: "50", Min: 1, Max: 10000, Role: GTCRole, Doc: "Partitions of __global_transaction_state; it must not change after the topic was created."},
 	{Name: "global.transaction.state.log.replication.factor", Type: Int, Default: "3", EmbeddedDefault: "1", Min: 1, Max: 1<<15 - 1, Role: GTCRole, Doc: "Replication factor of __global_transaction_state; the embedded broker has one replica."},
+	{Name: "global.transaction.acl.refresh.interval.ms", Type: Int, Default: "5000", Min: 100, Max: maxInt, Role: GTCOnly, Doc: "How often the ACLs of the home cluster are read. Until they were read once every request is refused; when they cannot be read again the last ones stay in force, and the log says so."},
+	{Name: "allow.everyone.if.no.acl.found", Type: Boolean, Default: "false", Role: GTCOnly, Doc: "Whether a transactional id that no ACL speaks of is free for all; set it as on the home cluster."},
 	{Name: "global.transaction.state.log.min.isr", Type: Int, Default: "2", EmbeddedDefault: "1", Min: 1, Max: 1<<15 - 1, Role: GTCRole, Doc: "min.insync.replicas of __global_transaction_state."},
+}
+
+// listenerKeys say how listeners authenticate themselves and their clients: all
+// of them, or with the prefix one of them.
+func listenerKeys(prefix string) []Key {
+	ks := slices.Concat(storeKeys("this node", "the authorities whose certificates clients may show; needed unless ssl.client.auth is none"), []Key{
+		{Name: "ssl.client.auth", Type: String, Default: "none", Values: []string{"none", "requested", "required"}, Doc: "Whether clients show a certificate, whose subject is then their principal: User:CN=.... As in Kafka, a listener that authenticates by SASL obeys only the key with its own prefix."},
+		{Name: "sasl.enabled.mechanisms", Type: List, Values: saslMechanisms, Doc: "The SASL mechanisms on offer."},
+	})
+	for i := range ks {
+		ks[i].Name = prefix + ks[i].Name
+		if prefix != "" {
+			ks[i].Default, ks[i].Doc = "", "The same for one listener: its name in small letters."
+		}
+	}
+	return ks
+}
+
+var saslMechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+// storeKeys are the certificates of whoever speaks TLS.
+func storeKeys(own, trusted string) []Key {
+	return []Key{
+		{Name: "ssl.keystore.type", Type: String, Default: "PEM", Values: []string{"PEM"}, Doc: "Keys and certificates are read as PEM."},
+		{Name: "ssl.keystore.location", Type: String, Doc: "PEM file of the certificate chain and the unencrypted private key of " + own + "."},
+		{Name: "ssl.keystore.key", Type: Password, Doc: "The unencrypted private key itself, in PEM, in place of a file."},
+		{Name: "ssl.keystore.certificate.chain", Type: Password, Doc: "The certificate chain itself, in PEM, in place of a file."},
+		{Name: "ssl.truststore.type", Type: String, Default: "PEM", Values: []string{"PEM"}, Doc: "Certificates are read as PEM."},
+		{Name: "ssl.truststore.location", Type: String, Doc: "PEM file of " + trusted + "."},
+		{Name: "ssl.truststore.certificates", Type: Password, Doc: "The same as text, in place of a file."},
+	}
 }
 
 // clientKeys are those of a Kafka client under a prefix, as MirrorMaker has
 // them.
 func clientKeys(prefix string, role Role) []Key {
-	ks := []Key{
+	ks := slices.Concat([]Key{
 		{Name: "bootstrap.servers", Type: List, Doc: "Where the cluster is found: host:port, with commas between."},
-		{Name: "security.protocol", Type: String, Default: "PLAINTEXT", Values: []string{"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}, Doc: "How to speak to the cluster."},
-		{Name: "sasl.mechanism", Type: String, Values: []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, Doc: "SASL mechanism; needed with SASL_PLAINTEXT and SASL_SSL."},
+		{Name: "security.protocol", Type: String, Default: "PLAINTEXT", Values: protocols, Doc: "How to speak to the cluster."},
+		{Name: "sasl.mechanism", Type: String, Values: saslMechanisms, Doc: "SASL mechanism; needed with SASL_PLAINTEXT and SASL_SSL."},
 		{Name: "sasl.jaas.config", Type: Password, Doc: "The login, as in Kafka: <login module> required username=\"...\" password=\"...\";"},
-		{Name: "ssl.truststore.type", Type: String, Default: "PEM", Values: []string{"PEM"}, Doc: "Certificates are read as PEM."},
-		{Name: "ssl.truststore.location", Type: String, Doc: "PEM file of the certificate authorities to trust; by default those of the system."},
-		{Name: "ssl.keystore.location", Type: String, Doc: "PEM file of this client's certificate chain and unencrypted private key."},
 		{Name: "ssl.endpoint.identification.algorithm", Type: String, Default: "https", Values: []string{"https", ""}, Doc: "https compares the server's name with its certificate; nothing leaves that out."},
-	}
+	}, storeKeys("this client", "the authorities to trust; by default those of the system"))
 	for i := range ks {
 		ks[i].Name, ks[i].Role = prefix+ks[i].Name, role
 	}
@@ -145,11 +183,26 @@ func splitClusterKey(name string) (alias, template string, ok bool) {
 	return alias, clusterPrefix + Alias + "." + suffix, true
 }
 
+// splitListenerKey does the same for a key of one listener.
+func splitListenerKey(name string) (listener, template string, ok bool) {
+	rest, ok := strings.CutPrefix(name, listenerPrefix)
+	if !ok {
+		return "", "", false
+	}
+	listener, suffix, ok := strings.Cut(rest, ".")
+	if !ok || listener == "" || listener == ListenerName {
+		return "", "", false
+	}
+	return listener, listenerPrefix + ListenerName + "." + suffix, true
+}
+
 // lookup finds the description of a key as it is written in a file.
 func lookup(name string) (Key, bool) {
 	if _, template, ok := splitClusterKey(name); ok {
 		name = template
-	} else if strings.Contains(name, Alias) {
+	} else if _, template, ok := splitListenerKey(name); ok {
+		name = template
+	} else if strings.Contains(name, Alias) || strings.Contains(name, ListenerName) {
 		return Key{}, false
 	}
 	i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name })
@@ -167,13 +220,16 @@ func nearest(name string) string {
 	}
 	best, bestDistance := "", max(2, len(name)/5)+1
 	alias, _, isCluster := splitClusterKey(name)
+	listener, _, isListener := splitListenerKey(name)
 	for _, k := range keys {
 		candidate := k.Name
-		if strings.Contains(candidate, Alias) {
-			if !isCluster {
-				continue
-			}
+		switch {
+		case strings.Contains(candidate, Alias) && !isCluster, strings.Contains(candidate, ListenerName) && !isListener:
+			continue
+		case isCluster:
 			candidate = strings.Replace(candidate, Alias, alias, 1)
+		case isListener:
+			candidate = strings.Replace(candidate, ListenerName, listener, 1)
 		}
 		if d := distance(name, candidate); d < bestDistance {
 			best, bestDistance = candidate, d

@@ -1,30 +1,114 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// listeners reads listeners and advertised.listeners: one of each, in plain
-// text.
+// Listener is one address that clients connect to, and what it asks of them.
+type Listener struct {
+	Name       string
+	Bind       HostPort
+	Advertised HostPort    // Host is empty when advertised.listeners is not set
+	TLS        *ServerTLS  // nil: plain text
+	SASL       *ServerSASL // nil: no authentication by SASL
+}
+
+// protocols are Kafka's security protocols.
+var protocols = []string{"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
+
+// listenerName is what a name may be written with: it becomes a part of keys,
+// in small letters.
+var listenerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+
+// listeners reads listeners, advertised.listeners and
+// listener.security.protocol.map, and what each listener asks for.
 func (b *builder) listeners(c *Config) {
-	var err error
-	if c.Listener, err = parseListener(b.value("listeners")); err != nil {
-		b.refuse("listeners", "%v", err)
+	protocolOf := b.protocolMap()
+	names := make(map[string]bool)
+	for _, entry := range list(b.value("listeners")) {
+		name, bind, err := parseListener(entry)
+		switch {
+		case err != nil:
+			b.refuse("listeners", "%v", err)
+			continue
+		case names[strings.ToLower(name)]:
+			b.refuse("listeners", "%s is there twice; give the second one another name in listener.security.protocol.map", name)
+			continue
+		}
+		names[strings.ToLower(name)] = true
+		protocol, known := protocolOf[name]
+		if !known {
+			b.refuse("listeners", "%s is no security protocol; say which it has: listener.security.protocol.map=%s:SASL_SSL", name, name)
+			continue
+		}
+		l := Listener{Name: name, Bind: bind}
+		b.secure(&l, protocol)
+		c.Listeners = append(c.Listeners, l)
 	}
-	advertised := b.value("advertised.listeners")
-	if advertised == "" {
-		return
+	if len(names) == 0 {
+		b.refuse("listeners", "one listener at least is needed, as PLAINTEXT://host:port")
 	}
-	if c.Advertised, err = parseListener(advertised); err != nil {
-		b.refuse("advertised.listeners", "%v", err)
-		return
+	b.advertised(c)
+	b.checkListenerKeys(c)
+	if !b.roles.Broker && len(c.Listeners) > 1 {
+		b.refuse("listeners", "a node that is gtc alone has one listener: the other nodes of its group tell clients one address of it")
 	}
-	if host := c.Advertised.Host; host == "" || unspecified(host) {
-		b.refuse("advertised.listeners", "%q is no address that a client can connect to; name the host", advertised)
+}
+
+// protocolMap is listener.security.protocol.map over Kafka's default, in which
+// each protocol is its own listener's name.
+func (b *builder) protocolMap() map[string]string {
+	const key = "listener.security.protocol.map"
+	of := make(map[string]string)
+	for _, p := range protocols {
+		of[p] = p
+	}
+	seen := make(map[string]bool)
+	for _, entry := range list(b.value(key)) {
+		name, protocol, found := strings.Cut(entry, ":")
+		switch {
+		case !found || !listenerName.MatchString(name):
+			b.refuse(key, "%q is not of the form NAME:PROTOCOL", entry)
+		case !slices.Contains(protocols, protocol):
+			b.refuse(key, "%q is not one of %s", protocol, strings.Join(protocols, ", "))
+		case seen[name]:
+			b.refuse(key, "%s is there twice", name)
+		}
+		seen[name], of[name] = true, protocol
+	}
+	return of
+}
+
+// advertised reads what clients are told of each listener.
+func (b *builder) advertised(c *Config) {
+	const key = "advertised.listeners"
+	entries := list(b.value(key))
+	for _, entry := range entries {
+		name, at, err := parseListener(entry)
+		if err != nil {
+			b.refuse(key, "%v", err)
+			continue
+		}
+		i := slices.IndexFunc(c.Listeners, func(l Listener) bool { return l.Name == name })
+		switch {
+		case i < 0:
+			b.refuse(key, "%s is not in listeners=%s", name, b.value("listeners"))
+		case at.Host == "":
+			b.refuse(key, "%q is no address that a client can connect to; name the host", entry)
+		case c.Listeners[i].Advertised.Host != "":
+			b.refuse(key, "%s is there twice", name)
+		default:
+			c.Listeners[i].Advertised = at
+		}
+	}
+	for _, l := range c.Listeners {
+		if len(entries) > 0 && l.Advertised.Host == "" && len(b.errs) == 0 {
+			b.refuse(key, "%s of listeners is missing", l.Name)
+		}
 	}
 }
 
@@ -33,76 +117,17 @@ func unspecified(host string) bool {
 	return ip != nil && ip.IsUnspecified()
 }
 
-func parseListener(value string) (HostPort, error) {
-	entries := list(value)
-	if len(entries) != 1 {
-		return HostPort{}, fmt.Errorf("%q: exactly one listener is needed, as PLAINTEXT://host:port", value)
+// parseListener reads NAME://host:port. All interfaces are the empty host.
+func parseListener(entry string) (name string, at HostPort, err error) {
+	name, address, found := strings.Cut(entry, "://")
+	if !found || !listenerName.MatchString(name) {
+		return "", HostPort{}, fmt.Errorf("%q is not of the form PLAINTEXT://host:port", entry)
 	}
-	protocol, address, found := strings.Cut(entries[0], "://")
-	if !found {
-		return HostPort{}, fmt.Errorf("%q is not of the form PLAINTEXT://host:port", value)
+	if at, err = parseHostPort(address); err != nil {
+		return "", HostPort{}, fmt.Errorf("%q is not host:port with a port from 0 to 65535", address)
 	}
-	if protocol != "PLAINTEXT" {
-		return HostPort{}, fmt.Errorf("%q: the listener's protocol must be PLAINTEXT", protocol)
+	if unspecified(at.Host) {
+		at.Host = ""
 	}
-	hp, err := parseHostPort(address)
-	if err != nil {
-		return HostPort{}, fmt.Errorf("%q is not host:port with a port from 0 to 65535", address)
-	}
-	if unspecified(hp.Host) {
-		hp.Host = ""
-	}
-	return hp, nil
-}
-
-// jaasOption is one name="value" of a login; a quote in a value is escaped.
-var jaasOption = regexp.MustCompile(`\s+([A-Za-z0-9_.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))`)
-
-// parseJAAS reads <module> required username="..." password="...";. Errors do
-// not repeat the text, which holds the password.
-func parseJAAS(text, mechanism string) (username string, password Secret, err error) {
-	module := "org.apache.kafka.common.security.scram.ScramLoginModule"
-	if mechanism == "PLAIN" {
-		module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-	}
-	body, ended := strings.CutSuffix(strings.TrimSpace(text), ";")
-	if !ended {
-		return "", "", errors.New("must end in a semicolon")
-	}
-	rest, ok := strings.CutPrefix(body, module)
-	if !ok {
-		return "", "", fmt.Errorf("must begin with %s, the login module of %s", module, mechanism)
-	}
-	trimmed := strings.TrimLeft(rest, " \t\r\n")
-	options, ok := strings.CutPrefix(trimmed, "required")
-	if !ok || trimmed == rest {
-		return "", "", errors.New(`must have the word "required" after the login module`)
-	}
-	values := make(map[string]string)
-	left := jaasOption.ReplaceAllStringFunc(options, func(option string) string {
-		m := jaasOption.FindStringSubmatch(option)
-		values[m[1]] = unescape(m[2]) + m[3]
-		return ""
-	})
-	if strings.TrimSpace(left) != "" {
-		return "", "", errors.New(`has text that is not name="value"`)
-	}
-	if values["username"] == "" || values["password"] == "" {
-		return "", "", errors.New("must give username and password")
-	}
-	return values["username"], Secret(values["password"]), nil
-}
-
-func unescape(s string) string {
-	var b strings.Builder
-	escaped := false
-	for _, r := range s {
-		if r == '\\' && !escaped {
-			escaped = true
-			continue
-		}
-		escaped = false
-		b.WriteRune(r)
-	}
-	return b.String()
+	return name, at, nil
 }

@@ -171,12 +171,21 @@ func (c *Config) effectiveNames() []string {
 		if !k.appliesTo(c.Roles) {
 			continue
 		}
-		if !strings.Contains(k.Name, Alias) {
+		switch {
+		case strings.Contains(k.Name, Alias):
+			for _, cl := range c.Clusters {
+				names = append(names, strings.Replace(k.Name, Alias, cl.Alias, 1))
+			}
+		case strings.Contains(k.Name, ListenerName):
+			for _, l := range c.Listeners {
+				// One that is not set is shown without the prefix.
+				name := strings.Replace(k.Name, ListenerName, strings.ToLower(l.Name), 1)
+				if _, set := c.settings[name]; set {
+					names = append(names, name)
+				}
+			}
+		default:
 			names = append(names, k.Name)
-			continue
-		}
-		for _, cl := range c.Clusters {
-			names = append(names, strings.Replace(k.Name, Alias, cl.Alias, 1))
 		}
 	}
 	slices.Sort(names)

@@ -196,7 +196,7 @@ func shared(nodes ...*node) error {
 		owners := 0
 		for _, n := range nodes {
 			first, known := nodes[0].group.Owner(p)
-			id, host, port, err := n.FindCoordinator(idOf(p))
+			id, host, port, err := n.FindCoordinator("", "", idOf(p))
 			if !known || err != nil || (service.Node{ID: id, Host: host, Port: port}) != first {
 				return fmt.Errorf("node %d says that partition %d is at %d (%s:%d, %w), node %d says %v", n.ID, p, id, host, port, err, nodes[0].ID, first)
 			}
@@ -214,7 +214,7 @@ func shared(nodes ...*node) error {
 // owns asks the node itself, by a request for an id of the partition.
 func (n *node) owns(p int32) bool {
 	req := wireDescribe(idOf(p))
-	return describeCode(n.Handle(context.Background(), "", req)) != notCoordinator
+	return describeCode(n.Handle(context.Background(), "", "", req)) != notCoordinator
 }
 
 func owners(n *node) map[int32]int32 {

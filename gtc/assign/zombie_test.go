@@ -53,7 +53,7 @@ func session(t *testing.T, n *node, id string, timeout time.Duration) (epoch int
 	t.Helper()
 	req := wire.NewPtrInitGlobalTxnRequest()
 	req.GlobalTransactionalID, req.TimeoutMillis, req.ClusterIDs, req.InstanceID = id, int32(timeout.Milliseconds()), []string{"a", "b"}, [16]byte{1}
-	resp := n.Handle(t.Context(), "", req).(*wire.InitGlobalTxnResponse)
+	resp := n.Handle(t.Context(), "", "", req).(*wire.InitGlobalTxnResponse)
 	if resp.ErrorCode != 0 {
 		t.Fatalf("InitGlobalTxn: %d %v", resp.ErrorCode, resp.ErrorMessage)
 	}
@@ -106,7 +106,7 @@ func takeOver(t *testing.T, point string) *takenOver {
 	epoch, sequence := session(t, w.one, id, w.sessionTimeout)
 	w.commit = commitRequest(id, epoch, sequence)
 	go func() {
-		w.first <- w.one.Handle(context.Background(), "", w.commit).(*wire.EndGlobalTxnResponse)
+		w.first <- w.one.Handle(context.Background(), "", "", w.commit).(*wire.EndGlobalTxnResponse)
 	}()
 	<-w.sleeper.asleep
 	began := time.Now()
@@ -152,7 +152,7 @@ func TestAnOwnerThatSleptBeforeItsAppendIsFencedAndEndsNothing(t *testing.T) {
 	if got := fencedCount(t, w.two); got != 0 {
 		t.Errorf("node 2 was fenced %v times: node 1 has taken the partition back", got)
 	}
-	again := w.two.Handle(t.Context(), "", w.commit).(*wire.EndGlobalTxnResponse)
+	again := w.two.Handle(t.Context(), "", "", w.commit).(*wire.EndGlobalTxnResponse)
 	if again.ErrorCode != 0 || again.Outcome != int8(gtc.OutcomeAborted) {
 		t.Errorf("the client is told %d, outcome %d, %v; want abort", again.ErrorCode, again.Outcome, again.ErrorMessage)
 	}
@@ -164,7 +164,7 @@ func TestAnOwnerThatSleptBeforeItsAppendIsFencedAndEndsNothing(t *testing.T) {
 // Case 22, other half: the append is durable when node 1 falls asleep.
 func TestAnOwnerThatSleptAfterItsAppendHasDecidedForItsSuccessor(t *testing.T) {
 	w := takeOver(t, "append-prepare-commit/after")
-	again := w.two.Handle(t.Context(), "", w.commit).(*wire.EndGlobalTxnResponse)
+	again := w.two.Handle(t.Context(), "", "", w.commit).(*wire.EndGlobalTxnResponse)
 	if again.ErrorCode != 0 || again.Outcome != int8(gtc.OutcomeCommitted) {
 		t.Errorf("the client is told %d, outcome %d, %v; want commit", again.ErrorCode, again.Outcome, again.ErrorMessage)
 	}

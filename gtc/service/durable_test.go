@@ -349,7 +349,7 @@ func TestManyTombstonesAreNotOneAppend(t *testing.T) {
 	})
 	for i := range ids {
 		name := fmt.Sprintf("%d%s", i, strings.Repeat("x", 30_000))
-		resp := s.Handle(t.Context(), "", initRequest(name, 1, "a")).(*wire.InitGlobalTxnResponse)
+		resp := s.Handle(t.Context(), "", "", initRequest(name, 1, "a")).(*wire.InitGlobalTxnResponse)
 		if resp.ErrorCode != 0 {
 			t.Fatalf("InitGlobalTxn: %v", kerr.ErrorForCode(resp.ErrorCode))
 		}

@@ -76,19 +76,19 @@ func withMembership(t *testing.T, store *memlog.Store, m service.Membership) *se
 func initCode(s *service.Service, id string, instance byte) int16 {
 	req := wire.NewPtrInitGlobalTxnRequest()
 	req.GlobalTransactionalID, req.TimeoutMillis, req.ClusterIDs, req.InstanceID = id, 1000, []string{"a"}, [16]byte{instance}
-	return s.Handle(context.Background(), "", req).(*wire.InitGlobalTxnResponse).ErrorCode
+	return s.Handle(context.Background(), "", "", req).(*wire.InitGlobalTxnResponse).ErrorCode
 }
 
 func TestFindCoordinatorNamesTheOwnerAndNobodyWhileNobodyIsKnown(t *testing.T) {
 	m := &told{owner: map[int32]service.Node{}}
 	s := withMembership(t, memlog.NewStore(1), m)
-	if id, host, port, err := s.FindCoordinator("id"); err == nil {
+	if id, host, port, err := s.FindCoordinator("", "", "id"); err == nil {
 		t.Errorf("named %d %s:%d, and nobody is known", id, host, port)
 	}
 	m.mu.Lock()
 	m.owner[0] = service.Node{ID: 2, Host: "other", Port: 7}
 	m.mu.Unlock()
-	if id, host, port, err := s.FindCoordinator("id"); id != 2 || host != "other" || port != 7 || err != nil {
+	if id, host, port, err := s.FindCoordinator("", "", "id"); id != 2 || host != "other" || port != 7 || err != nil {
 		t.Errorf("named %d %s:%d %v, want node 2 at other:7", id, host, port, err)
 	}
 }

@@ -143,7 +143,7 @@ func (b *bench) session(t *testing.T, timeout time.Duration) {
 	t.Helper()
 	req := wire.NewPtrInitGlobalTxnRequest()
 	req.GlobalTransactionalID, req.TimeoutMillis, req.ClusterIDs, req.InstanceID = b.id, int32(timeout.Milliseconds()), []string{"a", "b"}, [16]byte{1}
-	resp := b.Handle(t.Context(), "", req).(*wire.InitGlobalTxnResponse)
+	resp := b.Handle(t.Context(), "", "", req).(*wire.InitGlobalTxnResponse)
 	if resp.ErrorCode != 0 {
 		t.Fatalf("InitGlobalTxn: %d %v", resp.ErrorCode, resp.ErrorMessage)
 	}
@@ -161,7 +161,7 @@ func (b *bench) commit(t *testing.T, patience time.Duration) *wire.EndGlobalTxnR
 		req.Participants = append(req.Participants, p)
 	}
 	b.sequence++
-	resp, _ := b.Handle(t.Context(), "", req).(*wire.EndGlobalTxnResponse)
+	resp, _ := b.Handle(t.Context(), "", "", req).(*wire.EndGlobalTxnResponse)
 	return resp
 }
 
@@ -352,7 +352,7 @@ func TestATornTransactionIsCountedAndReportedOnceAndShownUntilForgotten(t *testi
 	again.want(t, map[string]float64{`gtc_heuristic_outcomes_total{cluster="b"}`: 0, `gtc_heuristic_outcomes`: 1})
 	forget := wire.NewPtrResolveGlobalTransactionRequest()
 	forget.GlobalTransactionalID, forget.Action = "id", int8(gtc.ResolveForget)
-	if r := again.Handle(t.Context(), "", forget).(*wire.ResolveGlobalTransactionResponse); r.ErrorCode != 0 {
+	if r := again.Handle(t.Context(), "", "", forget).(*wire.ResolveGlobalTransactionResponse); r.ErrorCode != 0 {
 		t.Fatalf("%+v", r)
 	}
 	again.want(t, map[string]float64{`gtc_heuristic_outcomes_total{cluster="b"}`: 0, `gtc_heuristic_outcomes`: 0})

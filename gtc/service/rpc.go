@@ -16,26 +16,19 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
-// Handle answers one of the coordinator's RPCs. It returns when the answer is
-// known or ctx, the life of the connection, ends; then the response is nil.
-func (s *Service) Handle(ctx context.Context, _ string, req kmsg.Request) kmsg.Response {
-	switch req := req.(type) {
-	case *wire.InitGlobalTxnRequest:
-		return s.initGlobalTxn(ctx, req)
-	case *wire.EndGlobalTxnRequest:
-		return s.endGlobalTxn(ctx, req)
-	case *wire.DescribeGlobalTransactionsRequest:
-		return s.describe(ctx, req)
-	case *wire.ListGlobalTransactionsRequest:
-		return s.list(ctx, req)
-	case *wire.ResolveGlobalTransactionRequest:
-		return s.resolve(ctx, req)
-	}
-	return nil
+// Handle answers one of the coordinator's RPCs to a principal, as User:alice,
+// connected from a host, if it may ask. It returns when the answer is known or
+// ctx, the life of the connection, ends; then the response is nil.
+func (s *Service) Handle(ctx context.Context, principal, host string, req kmsg.Request) kmsg.Response {
+	return s.authorized(ctx, Caller{Principal: principal, Host: host}, req)
 }
 
-// FindCoordinator names the node that coordinates an id.
-func (s *Service) FindCoordinator(id string) (nodeID int32, host string, port int32, err error) {
+// FindCoordinator names the node that coordinates an id, to a principal that
+// may look at it.
+func (s *Service) FindCoordinator(principal, from, id string) (nodeID int32, host string, port int32, err error) {
+	if !s.allows(Caller{Principal: principal, Host: from}, RightDescribe, id) {
+		return -1, "", -1, kerr.TransactionalIDAuthorizationFailed
+	}
 	if s.o.Membership == nil {
 		return s.o.NodeID, s.o.Host, s.o.Port, nil
 	}
@@ -208,10 +201,14 @@ func (s *Service) patience(ctx context.Context, timeoutMillis int32) (context.Co
 	}
 }
 
-func (s *Service) resolve(ctx context.Context, req *wire.ResolveGlobalTransactionRequest) kmsg.Response {
+func (s *Service) resolve(ctx context.Context, who Caller, req *wire.ResolveGlobalTransactionRequest) kmsg.Response {
 	resp := req.ResponseKind().(*wire.ResolveGlobalTransactionResponse)
 	r, err := s.do(ctx, req.GlobalTransactionalID, func(id gtc.RequestID) gtc.Event {
-		return gtc.ResolveRequest{Request: id, ID: req.GlobalTransactionalID, Action: gtc.ResolveAction(req.Action)}
+		ev := gtc.ResolveRequest{Request: id, ID: req.GlobalTransactionalID, Action: gtc.ResolveAction(req.Action)}
+		if req.ClusterID != nil {
+			ev.ClusterID = *req.ClusterID
+		}
+		return ev
 	})
 	if err != nil {
 		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
@@ -221,7 +218,7 @@ func (s *Service) resolve(ctx context.Context, req *wire.ResolveGlobalTransactio
 	if r.Code == gtc.CodeNone || r.Code == gtc.CodeInvalidTxnState {
 		resp.State = string(gtc.NameOf(r.State))
 		s.o.Logger.Warn().Str("global.transactional.id", req.GlobalTransactionalID).Int8("action", req.Action).
-			Bool("done", r.Code == gtc.CodeNone).Msg("an operator resolved a global transaction")
+			Any("cluster", req.ClusterID).Bool("done", r.Code == gtc.CodeNone).Msg("an operator resolved a global transaction")
 	}
 	return resp
 }
@@ -250,10 +247,15 @@ func (s *Service) query(ctx context.Context, sh *shard, f func(*gtc.Machine, gtc
 	}
 }
 
-func (s *Service) describe(ctx context.Context, req *wire.DescribeGlobalTransactionsRequest) kmsg.Response {
+func (s *Service) describe(ctx context.Context, who Caller, req *wire.DescribeGlobalTransactionsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*wire.DescribeGlobalTransactionsResponse)
 	for _, id := range req.GlobalTransactionalIDs {
 		one := wire.NewDescribeGlobalTransactionsResponseGlobalTransaction()
+		if !s.allows(who, RightDescribe, id) {
+			one.GlobalTransactionalID, one.ErrorCode = id, kerr.TransactionalIDAuthorizationFailed.Code
+			resp.GlobalTransactions = append(resp.GlobalTransactions, one)
+			continue
+		}
 		sh, err := s.shardFor(id)
 		if err == nil {
 			// The shard may come to it when this request has given up, so
@@ -300,8 +302,9 @@ func fillDescription(one *wire.DescribeGlobalTransactionsResponseGlobalTransacti
 }
 
 // list answers for the ids of this node; like ListTransactions it must be sent
-// to every coordinator to see all.
-func (s *Service) list(ctx context.Context, req *wire.ListGlobalTransactionsRequest) kmsg.Response {
+// to every coordinator to see all, and leaves out in silence what the caller may
+// not look at.
+func (s *Service) list(ctx context.Context, who Caller, req *wire.ListGlobalTransactionsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*wire.ListGlobalTransactionsResponse)
 	match, err := newFilter(req)
 	if err != nil {
@@ -326,6 +329,9 @@ func (s *Service) list(ctx context.Context, req *wire.ListGlobalTransactionsRequ
 			resp.GlobalTransactions = nil
 			return resp
 		}
+		found = slices.DeleteFunc(found, func(one wire.ListGlobalTransactionsResponseGlobalTransaction) bool {
+			return !s.allows(who, RightDescribe, one.GlobalTransactionalID)
+		})
 		resp.GlobalTransactions = append(resp.GlobalTransactions, found...)
 	}
 	return resp

@@ -75,6 +75,8 @@ type Options struct {
 	NodeID int32
 	Host   string
 	Port   int32
+	// Authorizer is nil when everybody may do everything.
+	Authorizer Authorizer
 	// Membership is nil when there is this node alone.
 	Membership Membership
 	// Reachable says of each participant cluster whether the last contact

@@ -206,7 +206,7 @@ func (st *stage) open(id string, ids ...string) *session {
 }
 
 func (st *stage) handle(req kmsg.Request) kmsg.Response {
-	return st.s.Handle(st.t.Context(), "", req)
+	return st.s.Handle(st.t.Context(), "", "", req)
 }
 
 // on is the session at another coordinator.

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -56,7 +53,8 @@ func startCoordinator(ctx context.Context, opts broker.Options, f flags) (_ brok
 	}
 	parts.add(func() error { participants.Close(); return nil })
 	o := service.Options{
-		Log: log, Participants: participants, Config: coreConfig(cfg), Clock: clock, Logger: opts.Log,
+		Authorizer: authorizer(opts),
+		Log:        log, Participants: participants, Config: coreConfig(cfg), Clock: clock, Logger: opts.Log,
 		NodeID: opts.Node.ID, Host: opts.Node.Host, Port: opts.Node.Port, Reachable: reachable(participants),
 		ScanInterval: cfg.GlobalTransactions.ScanInterval, Fault: fault,
 	}
@@ -187,7 +185,7 @@ func clientOpts(c config.Cluster) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(c.BootstrapServers...)}
 	s := c.Security
 	if s.TLS {
-		t, err := tlsConfig(s)
+		t, err := broker.ClientTLS(s)
 		if err != nil {
 			return nil, fmt.Errorf("cluster %s: %w", c.Alias, err)
 		}
@@ -203,40 +201,4 @@ func clientOpts(c config.Cluster) ([]kgo.Opt, error) {
 		opts = append(opts, kgo.SASL(scram.Auth{User: s.Username, Pass: string(s.Password)}.AsSha512Mechanism()))
 	}
 	return opts, nil
-}
-
-func tlsConfig(s config.Security) (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12}
-	if s.TrustStorePEM != "" {
-		pem, err := os.ReadFile(s.TrustStorePEM)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.TrustStoreKeyName, err)
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: %s holds no PEM certificate", s.TrustStoreKeyName, s.TrustStorePEM)
-		}
-	}
-	if !s.VerifyHostname {
-		// An empty ssl.endpoint.identification.algorithm waives the name,
-		// not the chain. crypto/tls has one switch for both, so the chain is
-		// verified here.
-		t.InsecureSkipVerify = true
-		t.VerifyConnection = func(cs tls.ConnectionState) error {
-			o := x509.VerifyOptions{Roots: t.RootCAs, Intermediates: x509.NewCertPool()}
-			for _, c := range cs.PeerCertificates[1:] {
-				o.Intermediates.AddCert(c)
-			}
-			_, err := cs.PeerCertificates[0].Verify(o)
-			return err
-		}
-	}
-	if s.KeyStorePEM != "" {
-		cert, err := tls.LoadX509KeyPair(s.KeyStorePEM, s.KeyStorePEM)
-		if err != nil {
-			return nil, fmt.Errorf("ssl.keystore.location: %w", err)
-		}
-		t.Certificates = []tls.Certificate{cert}
-	}
-	return t, nil
 }

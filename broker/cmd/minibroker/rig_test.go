@@ -45,11 +45,11 @@ type requestCounter struct {
 	counts map[string]int
 }
 
-func (c *requestCounter) Handle(ctx context.Context, principal string, req kmsg.Request) kmsg.Response {
+func (c *requestCounter) Handle(ctx context.Context, principal, host string, req kmsg.Request) kmsg.Response {
 	c.mu.Lock()
 	c.counts[fmt.Sprintf("%T", req)]++
 	c.mu.Unlock()
-	return c.Coordinator.Handle(ctx, principal, req)
+	return c.Coordinator.Handle(ctx, principal, host, req)
 }
 
 func (c *requestCounter) total() (n int) {
@@ -92,7 +92,7 @@ func quiet() zerolog.Logger { return zerolog.New(io.Discard) }
 func embeddedCluster(t *testing.T, lines ...string) participantCluster {
 	t.Helper()
 	cfg := testConfig(t, append([]string{"process.roles=broker", "listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=" + t.TempDir()}, lines...)...)
-	ln, node, err := listen(t.Context(), cfg)
+	ln, node, err := listenOne(t.Context(), cfg.NodeID, cfg.Listeners[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func newCoordinator(t *testing.T, clusters map[string]participantCluster, more .
 	}
 	lines = append(lines, "gtc.clusters="+strings.Join(aliases, ","))
 	cfg := testConfig(t, append(lines, more...)...)
-	ln, node, err := listen(t.Context(), cfg)
+	ln, node, err := listenOne(t.Context(), cfg.NodeID, cfg.Listeners[0])
 	if err != nil {
 		t.Fatal(err)
 	}

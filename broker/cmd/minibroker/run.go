@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -32,11 +31,11 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 		}
 		parts.add(release)
 	}
-	ln, node, err := listen(ctx, cfg)
+	doors, node, err := listenAll(ctx, cfg)
+	parts.add(func() error { return closeAll(doors) })
 	if err != nil {
 		return err
 	}
-	parts.add(func() error { return ignoreClosed(ln.Close()) })
 
 	failed := make(chan error, 1)
 	opts := broker.Options{Config: cfg, Node: node, Now: time.Now, Log: log, Fatal: func(err error) {
@@ -46,9 +45,12 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 		}
 	}}
 	if cfg.Roles.Broker {
-		if err = openEmbedded(&opts, &parts); err != nil {
+		if err = openEmbedded(ctx, &opts, &parts); err != nil {
 			return err
 		}
+	}
+	if err = accessControl(ctx, &opts, &parts); err != nil {
+		return err
 	}
 	if cfg.Roles.GTC {
 		coordinator, stop, startErr := startCoordinator(ctx, opts, f)
@@ -64,9 +66,11 @@ func run(ctx context.Context, cfg *config.Config, f flags, log zerolog.Logger) (
 	}
 	parts.add(func() error { return shutdown(front, log) })
 
-	served := make(chan error, 1)
-	go func() { served <- front.Serve(ln) }()
-	if err := ready(opts, ln, f.readyFile); err != nil {
+	served := make(chan error, len(doors))
+	for _, d := range doors {
+		go func() { served <- front.ServeListener(d.Listener, d.as) }()
+	}
+	if err := ready(opts, doors, f.readyFile); err != nil {
 		return err
 	}
 	select {
@@ -98,30 +102,8 @@ func shutdown(front *broker.Front, log zerolog.Logger) error {
 	return nil
 }
 
-// listen binds the listener and finds what address clients are to be told.
-func listen(ctx context.Context, cfg *config.Config) (net.Listener, broker.Node, error) {
-	address := net.JoinHostPort(cfg.Listener.Host, strconv.Itoa(int(cfg.Listener.Port)))
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, broker.Node{}, fmt.Errorf("listening (listeners): %w", err)
-	}
-	node := broker.Node{ID: cfg.NodeID, Host: cfg.Advertised.Host, Port: cfg.Advertised.Port}
-	if node.Host == "" {
-		node.Host = cfg.Listener.Host
-	}
-	if node.Host == "" {
-		if node.Host, err = os.Hostname(); err != nil {
-			return nil, broker.Node{}, errors.Join(fmt.Errorf("no name to tell clients; set advertised.listeners: %w", err), ln.Close())
-		}
-	}
-	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && node.Port == 0 {
-		node.Port = int32(tcp.Port)
-	}
-	return ln, node, nil
-}
-
 // openEmbedded starts the broker role on its data directory, mended first.
-func openEmbedded(opts *broker.Options, parts *closers) error {
+func openEmbedded(ctx context.Context, opts *broker.Options, parts *closers) error {
 	var journal *durable.Journal
 	prepare := func(dir string) error {
 		if _, err := durable.Repair(dir, time.Now(), opts.Log); err != nil {
@@ -142,13 +124,16 @@ func openEmbedded(opts *broker.Options, parts *closers) error {
 	if journal != nil {
 		opts.Journal = journal
 	}
-	return nil
+	return embedded.AddScramUsers(ctx, opts.Config.ScramUsers)
 }
 
 // ready tells people and scripts that clients are served.
-func ready(opts broker.Options, ln net.Listener, readyFile string) error {
+func ready(opts broker.Options, doors []door, readyFile string) error {
 	cfg := opts.Config
-	event := opts.Log.Info().Stringer("address", ln.Addr()).Str("advertised", opts.Node.Addr()).
+	for _, d := range doors[1:] {
+		opts.Log.Info().Stringer("address", d.Addr()).Str("advertised", d.as.Advertised.Addr()).Str("listener", d.name).Msg("listening too")
+	}
+	event := opts.Log.Info().Stringer("address", doors[0].Addr()).Str("advertised", opts.Node.Addr()).
 		Int32("node_id", opts.Node.ID).Stringer("roles", cfg.Roles)
 	if opts.Embedded != nil {
 		event = event.Str("cluster_id", opts.Embedded.ClusterID()).Str("data", cfg.LogDir).Bool("fsync", cfg.SyncWrites)

@@ -1,0 +1,134 @@
+package acl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Source sends one request to the cluster that has the ACLs.
+type Source func(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
+
+// Options configures a Cache.
+type Options struct {
+	Source       Source
+	SuperUsers   []string // as User:alice
+	AllowIfNoACL bool     // allow.everyone.if.no.acl.found
+	// Interval is the pause between two looks; 0: only Refresh looks.
+	Interval time.Duration
+	// After is the clock.
+	After func(time.Duration) <-chan time.Time
+	Log   zerolog.Logger
+}
+
+// Cache is the ACLs of a cluster as they were last read. Until they were read
+// once it denies everything but to super users: who may not be known to be
+// allowed is not. When they cannot be read again the last ones stay in force,
+// because refusing all commits would hold up every reader for a fault of the
+// way to the ACLs; the log says since when.
+type Cache struct {
+	o     Options
+	rules atomic.Pointer[Rules]
+	end   context.CancelFunc
+	done  chan struct{}
+
+	mu     sync.Mutex // one look at a time, so that an older one cannot win
+	failed bool
+}
+
+// readTimeout bounds one look.
+const readTimeout = 10 * time.Second
+
+// NewCache makes a cache and looks once; when that fails it goes on trying at
+// the interval. ctx's end does not end it: Close does.
+func NewCache(ctx context.Context, o Options) *Cache {
+	c := &Cache{o: o, done: make(chan struct{})}
+	c.rules.Store(NewRules(nil, o.SuperUsers, false))
+	c.Refresh(ctx)
+	ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
+	go c.run(ctx)
+	return c
+}
+
+// Close ends the looking.
+func (c *Cache) Close() {
+	c.end()
+	<-c.done
+}
+
+func (c *Cache) run(ctx context.Context) {
+	defer close(c.done)
+	if c.o.Interval == 0 {
+		return
+	}
+	for {
+		select {
+		case <-c.o.After(c.o.Interval):
+			c.Refresh(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Allows says whether a request may be done by the ACLs last read.
+func (c *Cache) Allows(q Request) bool { return c.rules.Load().Allows(q) }
+
+// Refresh looks now.
+func (c *Cache) Refresh(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	bindings, err := Read(ctx, c.o.Source)
+	switch {
+	case err == nil:
+		c.rules.Store(NewRules(bindings, c.o.SuperUsers, c.o.AllowIfNoACL))
+		if c.failed {
+			c.o.Log.Info().Int("acls", len(bindings)).Msg("the ACLs of the home cluster are read again")
+		}
+	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return // the node stops
+	case !c.failed:
+		c.o.Log.Error().Err(err).Msg("the ACLs of the home cluster cannot be read: what was read last stays in force, and before that everything is refused but to super users")
+	}
+	c.failed = err != nil
+}
+
+// Read asks for the ACLs that the coordinator's requests depend on.
+func Read(ctx context.Context, source Source) ([]Binding, error) {
+	var all []Binding
+	for _, t := range []kmsg.ACLResourceType{kmsg.ACLResourceTypeTransactionalId, kmsg.ACLResourceTypeCluster} {
+		req := kmsg.NewPtrDescribeACLsRequest()
+		req.Version = 1 // the oldest with patterns, so that every cluster has it
+		req.ResourceType, req.ResourcePatternType = t, kmsg.ACLResourcePatternTypeAny
+		req.Operation, req.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
+		answer, err := source(ctx, req)
+		if err != nil {
+			return nil, fmt.Errorf("DescribeAcls: %w", err)
+		}
+		resp, ok := answer.(*kmsg.DescribeACLsResponse)
+		if !ok {
+			return nil, fmt.Errorf("DescribeAcls: answered as %T", answer)
+		}
+		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+			return nil, fmt.Errorf("DescribeAcls: %w", err)
+		}
+		for _, r := range resp.Resources {
+			for _, a := range r.ACLs {
+				all = append(all, Binding{
+					ResourceType: r.ResourceType, ResourceName: r.ResourceName, Pattern: r.ResourcePatternType,
+					Principal: a.Principal, Host: a.Host, Operation: a.Operation, Permission: a.PermissionType,
+				})
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,80 @@
+package service
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// Right is what a caller must be allowed to do, in the words of Kafka's ACLs.
+type Right int
+
+// The rights. All but the last are on the TransactionalId of the request.
+const (
+	// RightDescribe (DESCRIBE): to look.
+	RightDescribe Right = iota
+	// RightUse (WRITE): to end a global transaction.
+	RightUse
+	// RightOpen (WRITE and TWO_PHASE_COMMIT): to begin a session, whose
+	// transactions hold readers back until somebody ends them.
+	RightOpen
+	// RightResolve (ALTER on the cluster): what an operator does.
+	RightResolve
+)
+
+// Caller is who has sent a request.
+type Caller struct {
+	Principal string // as User:alice
+	Host      string // IP address
+}
+
+// Authorizer says what callers may do.
+type Authorizer interface {
+	// Allows says whether a caller has a right. id is the global
+	// transactional id; it means nothing with RightResolve.
+	Allows(who Caller, right Right, id string) bool
+}
+
+// allows is the authorizer's answer; without one everybody may do everything,
+// as in Kafka.
+func (s *Service) allows(who Caller, right Right, id string) bool {
+	return s.o.Authorizer == nil || s.o.Authorizer.Allows(who, right, id)
+}
+
+// authorized answers a request that the caller may make, and refuses any other
+// before anything is looked up: the same refusal whether the id exists or not,
+// whose it is, and which node has it.
+func (s *Service) authorized(ctx context.Context, who Caller, req kmsg.Request) kmsg.Response {
+	denied := kerr.TransactionalIDAuthorizationFailed.Code
+	switch req := req.(type) {
+	case *wire.InitGlobalTxnRequest:
+		if !s.allows(who, RightOpen, req.GlobalTransactionalID) {
+			resp := req.ResponseKind().(*wire.InitGlobalTxnResponse)
+			resp.ErrorCode = denied
+			return resp
+		}
+		return s.initGlobalTxn(ctx, req)
+	case *wire.EndGlobalTxnRequest:
+		if !s.allows(who, RightUse, req.GlobalTransactionalID) {
+			resp := req.ResponseKind().(*wire.EndGlobalTxnResponse)
+			resp.ErrorCode = denied
+			return resp
+		}
+		return s.endGlobalTxn(ctx, req)
+	case *wire.DescribeGlobalTransactionsRequest:
+		return s.describe(ctx, who, req)
+	case *wire.ListGlobalTransactionsRequest:
+		return s.list(ctx, who, req)
+	case *wire.ResolveGlobalTransactionRequest:
+		if !s.allows(who, RightResolve, "") {
+			resp := req.ResponseKind().(*wire.ResolveGlobalTransactionResponse)
+			resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+			return resp
+		}
+		return s.resolve(ctx, who, req)
+	}
+	return nil
+}
