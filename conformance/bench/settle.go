@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,7 @@ func (s *settling) startParticipant(ctx context.Context, o Options, name, server
 		}
 		return err
 	}
-	n, err := node.New(o.Minibroker, s.dir, name, server, []string{
+	n, err := node.New(cmp.Or(o.Participant, o.Minibroker), s.dir, name, server, []string{
 		"process.roles=broker", "listeners=PLAINTEXT://" + server, "advertised.listeners=PLAINTEXT://" + proxy,
 		"log.dirs=" + filepath.Join(s.dir, name), "transaction.max.timeout.ms=2147483647",
 		// The figure is the coordinator's, not that of a participant's disk.

@@ -30,8 +30,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.Minibroker, "minibroker", "", "path of the minibroker binary")
 	ids := flags.Int("ids", 10_000, "decided commits at the SIGKILL")
-	flags.BoolVar(&o.Kafka, "kafka", true, "real Kafka clusters as participants of settle")
-	skip := flags.Bool("settle-only", false, "leave takeover out")
+	flags.StringVar(&o.Participant, "participant", "", "path of the participants' binary in settle; -minibroker when empty")
+	flags.BoolVar(&o.Kafka, "kafka", false, "real Kafka clusters as participants of settle")
+	only := flags.String("only", "", "takeover or settle; both when empty")
+	label := flags.String("label", "mini-brokers", "how to call the participants of settle")
 	if err = flags.Parse(args); err != nil {
 		return err
 	}
@@ -50,7 +52,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	if !*skip {
+	if *only != "settle" {
 		took, takeErr := bench.Takeover(ctx, o)
 		if takeErr != nil {
 			return takeErr
@@ -59,11 +61,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 	}
+	if *only == "takeover" {
+		return nil
+	}
 	s, err := bench.Settle(ctx, o, *ids)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "settle: %d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all told %v (%d EndTxn)\n",
-		s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), s.Told)
+	_, err = fmt.Fprintf(out, "settle, two %s: %d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all told %v (%d EndTxn)\n",
+		*label, s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), s.Told)
 	return err
 }
