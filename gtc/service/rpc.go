@@ -217,7 +217,7 @@ func (s *Service) resolve(ctx context.Context, who Caller, req *wire.ResolveGlob
 	resp.ErrorCode, resp.ErrorMessage = codes[r.Code], text(r.Message)
 	if r.Code == gtc.CodeNone || r.Code == gtc.CodeInvalidTxnState {
 		resp.State = string(gtc.NameOf(r.State))
-		s.o.Logger.Warn().Str("global.transactional.id", req.GlobalTransactionalID).Int8("action", req.Action).
+		s.o.Logger.Warn().Str("principal", who.Principal).Str("host", who.Host).Str("global.transactional.id", req.GlobalTransactionalID).Int8("action", req.Action).
 			Any("cluster", req.ClusterID).Bool("done", r.Code == gtc.CodeNone).Msg("an operator resolved a global transaction")
 	}
 	return resp
