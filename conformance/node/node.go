@@ -47,6 +47,12 @@ func (p *Process) Running() bool {
 	}
 }
 
+// ExitCode is that of a process that has ended; -1 when a signal ended it.
+func (p *Process) ExitCode() int {
+	<-p.exited
+	return p.cmd.ProcessState.ExitCode()
+}
+
 // Kill ends the process at once and waits for its end.
 func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
