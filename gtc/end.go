@@ -9,8 +9,9 @@ import (
 )
 
 // endRequest handles EndGlobalTxn. Its parts are, in order: the transaction
-// that was decided last (a repeat), refusals, the transaction whose votes are
-// being taken (a repeat, or an abort that overtakes it), and a new one.
+// that was decided last (a repeat), what comes after its session was ended,
+// refusals, the transaction whose votes are being taken (a repeat, or an abort
+// that overtakes it), and a new one.
 func (s *step) endRequest(r EndRequest) {
 	if msg := validateRefs(r.Participants); msg != "" {
 		s.refuse(r.Request, CodeInvalidRequest, msg)
@@ -22,7 +23,7 @@ func (s *step) endRequest(r EndRequest) {
 		return
 	}
 	defer w.store()
-	if w.repeatOfDecided(r) {
+	if w.repeatOfDecided(r) || w.ofEndedSession(r) {
 		return
 	}
 	if code, msg := w.closedForEnd(r); code != CodeNone {
@@ -59,34 +60,74 @@ func validateRefs(refs []ParticipantRef) string {
 func (w *work) repeatOfDecided(r EndRequest) bool {
 	v := w.value
 	switch {
-	case decided(v) && r.Sequence == v.Sequence && sameRefs(v.Participants, r.Participants) && mayBeAnother(v):
+	case !decided(v) || r.Sequence != v.Sequence || !sameRefs(v.Participants, r.Participants):
+		return false
+	case mayBeAnother(v):
 		w.s.refuse(r.Request, CodeFenced, "the transaction, or the one before it, was ended by its session's timeout; initialise again")
-		return true
-	case decided(v) && r.Sequence == v.Sequence && sameRefs(v.Participants, r.Participants):
-		if busy(v) {
-			w.wait(r.Request, r.TimeoutMillis)
-		} else {
-			w.s.reply(r.Request, w.answer())
-		}
-		return true
-	case r.GlobalEpoch == v.GlobalEpoch && v.SessionEnded && r.Sequence >= v.Sequence:
-		// The scan found some of this transaction's participants open and
-		// aborted them; what it did not see it will. No decision to commit
-		// can follow, because the session is over. A single participant
-		// needs no decision of ours: an earlier coordinator may have
-		// committed it in one phase, so of it nothing is said.
-		if committed(v) || len(r.Participants) == 1 {
-			w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise again")
-			return true
-		}
-		w.s.reply(r.Request, Response{Outcome: OutcomeAborted, Message: v.Reason, Participants: participantsOf(r.Participants)})
-		return true
-	case r.GlobalEpoch == v.GlobalEpoch && decided(v) && r.Sequence == v.Sequence:
-		w.s.refuse(r.Request, CodeInvalidRequest, fmt.Sprintf(
-			"transaction %d was decided with other participants; the first list stands", r.Sequence))
+	case busy(v):
+		w.wait(r.Request, r.TimeoutMillis)
+	default:
+		w.s.reply(r.Request, w.answer())
+	}
+	return true
+}
+
+// ofEndedSession answers a request of a session that the coordinator has ended.
+// The scan has seen none of the participants that the client names, or some of
+// them. No decision to commit can follow, because the session is over; so what
+// is named is aborted under the number that it has, and the client hears when
+// that is complete. (Answered "aborted" without a record, it would be pending
+// for ever to a client that waits for completion.) Beside a decision that is
+// pending, or torn, that has to wait until it is asked again.
+//
+// A single participant needs no decision of ours: an earlier coordinator may
+// have committed it in one phase, so of it nothing is said.
+func (w *work) ofEndedSession(r EndRequest) bool {
+	v := w.value
+	if r.GlobalEpoch != v.GlobalEpoch || !v.SessionEnded || r.Sequence < v.Sequence || w.volatile.ending != nil {
+		return false
+	}
+	if len(r.Participants) == 1 || r.Sequence == v.Sequence && committed(v) {
+		w.s.refuse(r.Request, CodeFenced, "the session ended by its timeout; initialise again")
 		return true
 	}
-	return false
+	if msg := w.notOfSession(r.Participants); msg != "" {
+		w.s.refuse(r.Request, CodeUnknownParticipant, msg)
+		return true
+	}
+	ps := participantsOf(r.Participants)
+	if r.Sequence == v.Sequence {
+		w.takeOver(ps)
+	}
+	resp := Response{Outcome: OutcomeAborted, Message: "the session ended by its timeout", Participants: ps}
+	switch {
+	case slices.ContainsFunc(ps, func(p txnlog.Participant) bool { return p.State.Heuristic() }):
+		resp.Code, resp.Message = CodeHeuristicOutcome, heuristicMessage(v)
+		w.s.reply(r.Request, resp)
+	case heuristic(v):
+		resp.Message = heuristicMessage(v)
+		w.s.reply(r.Request, resp)
+	case busy(v), !slices.ContainsFunc(ps, isPending):
+		w.s.reply(r.Request, resp)
+	default:
+		w.wait(r.Request, r.TimeoutMillis)
+		w.volatile.ending = &ending{epoch: v.GlobalEpoch, sequence: r.Sequence, refs: r.Participants}
+		w.forgetEarlier(r.Participants)
+		w.decide(txnlog.StatePrepareAbort, ps, resp.Message)
+		w.driveAll(false)
+	}
+	return true
+}
+
+// takeOver notes how participants stand that the last decision names too. Below
+// EndTxn v5 the same name may be that of the transaction before, whose end says
+// nothing of this one.
+func (w *work) takeOver(ps []txnlog.Participant) {
+	for i := range ps {
+		if p := w.target(refOf(ps[i]), false); p != nil && !below5(*p) {
+			ps[i] = *p
+		}
+	}
 }
 
 // mayBeAnother: the list does not tell the transaction that was decided last
@@ -104,8 +145,10 @@ func (w *work) closedForEnd(r EndRequest) (Code, string) {
 	switch {
 	case r.GlobalEpoch != v.GlobalEpoch:
 		return CodeFenced, fmt.Sprintf("global epoch %d is not the current one, %d; a newer client instance owns the id", r.GlobalEpoch, v.GlobalEpoch)
-	case v.SessionEnded:
+	case v.SessionEnded && w.volatile.ending == nil:
 		return CodeFenced, "the session ended by its timeout; initialise again"
+	case decided(v) && r.Sequence == v.Sequence:
+		return CodeInvalidRequest, fmt.Sprintf("transaction %d was decided with other participants; the first list stands", r.Sequence)
 	case r.Sequence <= v.Sequence:
 		return CodeOutcomeTooOld, fmt.Sprintf("transaction %d is older than the last one remembered, %d; its outcome is not known here", r.Sequence, v.Sequence)
 	case heuristic(v):
@@ -113,20 +156,35 @@ func (w *work) closedForEnd(r EndRequest) (Code, string) {
 	case busy(v):
 		return CodeConcurrentTransactions, w.pendingMessage()
 	}
-	for _, p := range r.Participants {
-		if !slices.Contains(v.ClusterIDs, p.ClusterID) {
-			return CodeUnknownParticipant, fmt.Sprintf("cluster %s is not of this session, which was initialised with %s",
-				p.ClusterID, strings.Join(v.ClusterIDs, ", "))
-		}
+	if msg := w.notOfSession(r.Participants); msg != "" {
+		return CodeUnknownParticipant, msg
 	}
 	return CodeNone, ""
+}
+
+func (w *work) notOfSession(refs []ParticipantRef) string {
+	for _, p := range refs {
+		if !slices.Contains(w.value.ClusterIDs, p.ClusterID) {
+			return fmt.Sprintf("cluster %s is not of this session, which was initialised with %s",
+				p.ClusterID, strings.Join(w.value.ClusterIDs, ", "))
+		}
+	}
+	return ""
 }
 
 // repeatOfEnding joins a request to the undecided transaction under way. An
 // abort overtakes the vote, because nothing is decided; it cannot overtake the
 // one-phase commit, whose EndTxn may have been executed (R4, R5).
+//
+// A later number while an earlier one is being ended means that what is being
+// ended is a late copy: of a one-phase commit that an earlier coordinator has
+// told its client about, and not recorded. Its client goes on when that is over.
 func (w *work) repeatOfEnding(r EndRequest) {
 	e := w.volatile.ending
+	if r.Sequence > e.sequence {
+		w.s.refuse(r.Request, CodeConcurrentTransactions, fmt.Sprintf("transaction %d is being ended; ask again", e.sequence))
+		return
+	}
 	if r.Sequence != e.sequence || !slices.Equal(sortedRefs(r.Participants), sortedRefs(e.refs)) {
 		w.s.refuse(r.Request, CodeInvalidRequest, fmt.Sprintf(
 			"transaction %d is being ended with other participants or another number; the first request stands", e.sequence))

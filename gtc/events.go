@@ -91,6 +91,8 @@ type ResolveRequest struct {
 	Request RequestID
 	ID      string
 	Action  ResolveAction
+	// ClusterID is the cluster of ResolveGiveUp, empty for the others.
+	ClusterID string
 }
 
 // Tick tells the machine that time has passed. It is needed when NextDeadline
@@ -223,6 +225,7 @@ const (
 	ResolveAbort  ResolveAction = 0 // abort an undecided transaction now
 	ResolveRetry  ResolveAction = 1 // tell pending participants again now
 	ResolveForget ResolveAction = 2 // forget a heuristic outcome
+	ResolveGiveUp ResolveAction = 3 // wait no longer for a cluster that is gone for good
 )
 
 // An Effect is one output of the state machine, to be carried out by the IO

@@ -99,6 +99,7 @@ func stimuli() []struct {
 		{"Resolve(abort)", ResolveRequest{Request: 9, ID: "pay", Action: ResolveAbort}},
 		{"Resolve(retry)", ResolveRequest{Request: 9, ID: "pay", Action: ResolveRetry}},
 		{"Resolve(forget)", ResolveRequest{Request: 9, ID: "pay", Action: ResolveForget}},
+		{"Resolve(give up us)", ResolveRequest{Request: 9, ID: "pay", Action: ResolveGiveUp, ClusterID: "us"}},
 		{"a minute passes", waitFor(60_000)},
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
-// resolveRequest handles ResolveGlobalTransaction, the operator's three ways to
-// end what stands still. None of them can change a decision.
+// resolveRequest handles ResolveGlobalTransaction, the operator's ways to end
+// what stands still. None of them can change a decision.
 func (s *step) resolveRequest(r ResolveRequest) {
 	w := s.load(r.ID)
 	if w.value == nil {
@@ -15,6 +15,10 @@ func (s *step) resolveRequest(r ResolveRequest) {
 		return
 	}
 	defer w.store()
+	if (r.Action == ResolveGiveUp) != (r.ClusterID != "") {
+		s.refuse(r.Request, CodeInvalidRequest, "action 3 names the cluster to be given up, the others name none")
+		return
+	}
 	var refused string
 	switch r.Action {
 	case ResolveAbort:
@@ -23,8 +27,10 @@ func (s *step) resolveRequest(r ResolveRequest) {
 		refused = w.resolveRetry()
 	case ResolveForget:
 		refused = w.resolveForget()
+	case ResolveGiveUp:
+		refused = w.resolveGiveUp(r.ClusterID)
 	default:
-		s.refuse(r.Request, CodeInvalidRequest, "unknown action; 0 aborts, 1 retries, 2 forgets")
+		s.refuse(r.Request, CodeInvalidRequest, "unknown action; 0 aborts, 1 retries, 2 forgets, 3 gives a cluster up")
 		return
 	}
 	if refused != "" {
@@ -65,12 +71,61 @@ func (w *work) resolveForget() string {
 		return "this id has no complete heuristic outcome to forget"
 	}
 	for i := range v.Participants {
-		if p := &v.Participants[i]; p.State.Heuristic() {
-			p.Detail = "heuristic outcome forgotten by an operator" + because(p.Detail)
+		p := &v.Participants[i]
+		switch {
+		case !p.State.Heuristic():
+			continue
+		case len(v.Participants) == 1 && p.State == txnlog.ParticipantHeuristicUnknown:
+			// Its answer is the outcome (R5). That an operator has looked does
+			// not make it known here.
+			p.AuditTopic = ""
+		default:
 			p.State = txnlog.ParticipantComplete
 		}
+		p.Detail = "heuristic outcome forgotten by an operator" + because(p.Detail)
 	}
 	w.persist(false)
+	return ""
+}
+
+// givenUp is what an operator's word leaves in the record.
+const givenUp = "given up by an operator"
+
+// resolveGiveUp waits no longer for a cluster that is gone for good: what is
+// pending there is recorded as ended, nobody knows how. Nothing else leads to
+// that without an answer of the cluster, and a decision is kept for ever
+// otherwise (C-ATOM-6). The decision itself stays, and is told after all if the
+// cluster comes back before the outcome is forgotten (tellAgain).
+func (w *work) resolveGiveUp(clusterID string) string {
+	v := w.value
+	there := func(d drive) bool { return d.ref.ClusterID == clusterID }
+	if !slices.ContainsFunc(w.volatile.drives, there) {
+		return "no participant of this id is pending on cluster " + clusterID
+	}
+	var own *drive
+	for _, d := range w.volatile.drives {
+		if there(d) && !d.leftover {
+			own = &d
+		}
+	}
+	w.volatile.drives = slices.DeleteFunc(w.volatile.drives, there)
+	v.Leftovers = slices.DeleteFunc(v.Leftovers, func(p txnlog.Participant) bool { return p.ClusterID == clusterID })
+	switch {
+	case own == nil: // a leftover: the scan finds it again if the cluster comes back
+		w.persist(false)
+	case w.volatile.ending != nil:
+		w.onePhaseEnded(EndAnswer{
+			Outcome: EndUnknown, NextProducerID: -1, NextProducerEpoch: -1, Detail: givenUp + because(own.detail),
+		}, true)
+	default:
+		p := w.target(own.ref, false)
+		p.State, p.Detail = txnlog.ParticipantHeuristicUnknown, givenUp+because(own.detail)
+		if done := !slices.ContainsFunc(v.Participants, isPending); done {
+			v.State = completed(v)
+			defer func() { w.answerAll(w.answer()) }()
+		}
+		w.persist(false)
+	}
 	return ""
 }
 
@@ -95,6 +150,12 @@ func (s *step) sweep() {
 	}
 }
 
+// steadyWall is the wall clock at the start plus elapsed time. Records are stamped
+// with it as well: stamped by a clock that has gained a second since, a record of
+// a coordinator that runs for longer than the expiration time would count as one
+// from the future, and its id as idle since the start. (Found by the simulator.)
+func (m *Machine) steadyWall(now Time) int64 { return m.started.Wall + now.Mono - m.started.Mono }
+
 func (m *Machine) expired(e *entry, now Time) bool {
 	v := e.value
 	if v == nil || e.volatile != nil || busy(v) || heuristic(v) || len(v.Leftovers) > 0 {
@@ -102,7 +163,7 @@ func (m *Machine) expired(e *entry, now Time) bool {
 	}
 	// A record stamped in the future (by a clock that was wrong once) counts
 	// as stamped at the start, or it would live until the clock gets there.
-	wall := m.started.Wall + now.Mono - m.started.Mono
+	wall := m.steadyWall(now)
 	updated := v.UpdatedMillis
 	if updated > wall {
 		updated = m.started.Wall

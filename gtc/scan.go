@@ -48,6 +48,7 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 	for _, id := range ids {
 		w := s.load(id)
 		w.sawOpen(ev.ClusterID, seen[id], ev.Failed == "")
+		w.tellAgain()
 		w.abortOverdue()
 		w.store()
 	}
@@ -94,6 +95,26 @@ func (w *work) forgetEarlier(refs []ParticipantRef) {
 			return ref.ClusterID == o.clusterID && ref != o.ref()
 		})
 	})
+}
+
+// tellAgain tells the decision to commit to a participant that an operator had
+// given up and that is open after all: its cluster has come back. Left to its
+// timeout it would be aborted beside those that have committed.
+func (w *work) tellAgain() {
+	v := w.value
+	if !heuristic(v) || !committed(v) || w.volatile.ending != nil {
+		return
+	}
+	for _, o := range w.volatile.open {
+		p := w.target(o.ref(), false)
+		if p == nil || p.State != txnlog.ParticipantHeuristicUnknown || p.StartMillis != o.txn.StartMillis || w.ending(o.ref()) {
+			continue
+		}
+		p.State, p.Detail = txnlog.ParticipantPending, ""
+		v.State = txnlog.StatePrepareCommit
+		w.persist(false)
+		w.drive(*p, false, true)
+	}
 }
 
 // abortOverdue ends what has been open for longer than the session's timeout

@@ -114,8 +114,8 @@ func (sc *scenario) event(t *testing.T, d *datadriven.TestData) Event {
 		return ev
 	case "resolve":
 		sc.requests++
-		actions := map[string]ResolveAction{"abort": ResolveAbort, "retry": ResolveRetry, "forget": ResolveForget}
-		return ResolveRequest{Request: RequestID(sc.requests), ID: id, Action: actions[arg(d, "action")]}
+		actions := map[string]ResolveAction{"abort": ResolveAbort, "retry": ResolveRetry, "forget": ResolveForget, "give-up": ResolveGiveUp}
+		return ResolveRequest{Request: RequestID(sc.requests), ID: id, Action: actions[arg(d, "action")], ClusterID: arg(d, "cluster")}
 	}
 	t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	return nil

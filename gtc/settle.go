@@ -211,16 +211,20 @@ func goOn(p *txnlog.Participant, a EndAnswer, uncertain bool) {
 // settleIfEnded completes a decision when no participant is pending.
 func (w *work) settleIfEnded() bool {
 	v := w.value
-	if slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool { return p.State == txnlog.ParticipantPending }) {
+	if slices.ContainsFunc(v.Participants, isPending) {
 		return false
 	}
-	state := txnlog.StateCompleteAbort
-	if committed(v) {
-		state = txnlog.StateCompleteCommit
-	}
-	v.State = state
+	v.State = completed(v)
 	w.complete()
 	return true
+}
+
+// completed is the state after the decision.
+func completed(v *txnlog.GlobalTransaction) txnlog.State {
+	if committed(v) {
+		return txnlog.StateCompleteCommit
+	}
+	return txnlog.StateCompleteAbort
 }
 
 // complete writes the end of the transaction and answers whoever waits. The
@@ -233,7 +237,8 @@ func (w *work) complete() {
 	reask := slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool {
 		return below5(p) && p.NextProducerID >= 0
 	})
-	w.persist(!reask && !heuristic(v))
+	strange := slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool { return p.State.Heuristic() })
+	w.persist(!reask && !strange)
 	w.answerAll(w.answer())
 }
 
@@ -263,7 +268,11 @@ func (w *work) answer() Response {
 	case v.Reason == "" && !committed(v) && !busy(v):
 		resp.Message = "aborted as asked"
 	}
-	if heuristic(v) {
+	switch {
+	case outcomeLost(v):
+		p := v.Participants[0]
+		resp.Code, resp.Message = CodeOutcomeTooOld, fmt.Sprintf("the only participant, %s, has ended, and nobody can tell how%s", p.ClusterID, because(p.Detail))
+	case heuristic(v):
 		resp.Code, resp.Message = CodeHeuristicOutcome, heuristicMessage(v)
 	}
 	return resp

@@ -50,7 +50,7 @@ func (w *work) store() {
 // persist logs the value as it is now. The machine gets a copy of its own,
 // because the handler may go on with this one.
 func (w *work) persist(lazy bool) {
-	w.value.UpdatedMillis = w.s.now.Wall
+	w.value.UpdatedMillis = w.s.m.steadyWall(w.s.now)
 	w.s.out.Changes = append(w.s.out.Changes, Persist{
 		Record: txnlog.Record{GlobalTransactionalID: w.id, Value: w.value.Clone()},
 		Lazy:   lazy,

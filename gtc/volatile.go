@@ -146,11 +146,28 @@ func committed(v *txnlog.GlobalTransaction) bool {
 	return v.State == txnlog.StatePrepareCommit || v.State == txnlog.StateCompleteCommit
 }
 
-// heuristic: a participant of the last transaction ended against its decision,
-// or nobody can tell, and no operator has forgotten it.
+// heuristic: the last transaction is torn. A participant of it ended against its
+// decision, or nobody can tell, and no operator has forgotten it.
 func heuristic(v *txnlog.GlobalTransaction) bool {
-	return slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool { return p.State.Heuristic() })
+	return !outcomeLost(v) && slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool { return p.State.Heuristic() })
 }
+
+// Torn reports whether a record says that the id's last transaction is torn, so
+// that the id stands still until an operator has looked.
+func Torn(v *txnlog.GlobalTransaction) bool { return v != nil && heuristic(v) }
+
+// outcomeLost: the only participant has ended, and nobody can tell how. Its own
+// answer was the outcome (R5), so the outcome is not known and never will be;
+// but there is nothing that it could be torn from, and the id goes on. It comes
+// about with nobody from outside, when a late copy of a one-phase request meets
+// a coordinator that does not know of the end: the record was lost with its
+// predecessor, and the client has gone on. (One that a scan has found may be a
+// part of something larger, and counts as torn.)
+func outcomeLost(v *txnlog.GlobalTransaction) bool {
+	return len(v.Participants) == 1 && v.Participants[0].State == txnlog.ParticipantHeuristicUnknown && v.Participants[0].AuditTopic == ""
+}
+
+func isPending(p txnlog.Participant) bool { return p.State == txnlog.ParticipantPending }
 
 func refOf(p txnlog.Participant) ParticipantRef {
 	return ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch}

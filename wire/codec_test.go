@@ -251,7 +251,7 @@ func TestDecodeErrorTellsAll(t *testing.T) {
 	if got, want := err.Error(), "wire: EndGlobalTxnRequest v0: field GlobalTransactionalId: null, but a value is required"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	err = NewPtrResolveGlobalTransactionRequest().ReadFrom([]byte{1, 0, 0, 7})
+	err = NewPtrResolveGlobalTransactionRequest().ReadFrom([]byte{1, 0, 0, 0, 7})
 	if got, want := err.Error(), "wire: ResolveGlobalTransactionRequest v0: bytes left over after the last field: 1"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

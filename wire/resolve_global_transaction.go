@@ -17,8 +17,12 @@ type ResolveGlobalTransactionRequest struct {
 	GlobalTransactionalID string
 
 	// 0 abort an undecided transaction now, 1 tell pending participants again now, 2
-	// forget a heuristic outcome.
+	// forget a heuristic outcome, 3 give up what is pending on the cluster of
+	// ClusterID.
 	Action int8
+
+	// The cluster that is gone for good, for action 3; null for the others.
+	ClusterID *string
 
 	// UnknownTags are the tagged fields of a newer peer.
 	UnknownTags kmsg.Tags
@@ -65,6 +69,7 @@ func NewPtrResolveGlobalTransactionRequest() *ResolveGlobalTransactionRequest {
 func (v *ResolveGlobalTransactionRequest) AppendTo(dst []byte) []byte {
 	dst = kbin.AppendCompactString(dst, v.GlobalTransactionalID)
 	dst = kbin.AppendInt8(dst, v.Action)
+	dst = appendText(dst, v.ClusterID)
 	return appendTags(dst, &v.UnknownTags)
 }
 
@@ -77,6 +82,7 @@ func (v *ResolveGlobalTransactionRequest) ReadFrom(src []byte) error {
 	d := &decoder{r: kbin.Reader{Src: src}}
 	v.GlobalTransactionalID = d.string("GlobalTransactionalId")
 	v.Action = d.int8("Action")
+	v.ClusterID = d.nullableString("ClusterId")
 	v.UnknownTags = d.tags()
 	return d.done("ResolveGlobalTransactionRequest", v.Version)
 }

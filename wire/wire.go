@@ -73,6 +73,7 @@ const (
 	ResolveAbort  int8 = 0 // abort an undecided transaction now
 	ResolveRetry  int8 = 1 // tell pending participants again now
 	ResolveForget int8 = 2 // forget a heuristic outcome
+	ResolveGiveUp int8 = 3 // give up what is pending on a cluster that is gone for good
 )
 
 // State of a global transactional id in DescribeGlobalTransactionsResponse,

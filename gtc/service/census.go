@@ -1,7 +1,6 @@
 package service
 
 import (
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,10 +73,6 @@ func (t *term) census(now gtc.Time) census {
 		}
 	}
 	return c
-}
-
-func torn(v *txnlog.GlobalTransaction) bool {
-	return v != nil && slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool { return p.State.Heuristic() })
 }
 
 func deciding(v *txnlog.GlobalTransaction) bool {

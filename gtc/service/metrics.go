@@ -118,7 +118,8 @@ func (m *metrics) changed(before, now *txnlog.GlobalTransaction) {
 	if before == nil {
 		before = &txnlog.GlobalTransaction{}
 	}
-	if complete(now) && (!complete(before) || now.Sequence != before.Sequence) {
+	unknown := len(now.Participants) == 1 && now.Participants[0].State == txnlog.ParticipantHeuristicUnknown
+	if complete(now) && !unknown && (!complete(before) || now.Sequence != before.Sequence) {
 		outcome := "aborted"
 		if now.State == txnlog.StateCompleteCommit {
 			outcome = "committed"
@@ -149,7 +150,7 @@ func find(ps []txnlog.Participant, p txnlog.Participant) *txnlog.Participant {
 // newlyTorn are the participants that a new record calls heuristic and the one
 // before did not.
 func newlyTorn(before, now *txnlog.GlobalTransaction) []txnlog.Participant {
-	if now == nil {
+	if !gtc.Torn(now) {
 		return nil
 	}
 	var torn []txnlog.Participant

@@ -126,7 +126,7 @@ func (sh *shard) life() error {
 	records := 0
 	writer, err := sh.s.o.Log.Claim(t.ctx, sh.partition, func(e txnlog.Entry) error {
 		records++
-		if torn(e.Value) {
+		if gtc.Torn(e.Value) {
 			t.touch(e.GlobalTransactionalID) // what is pending is touched when it is driven again
 		}
 		t.machine.Apply(gtc.Persist{Record: e.Record})

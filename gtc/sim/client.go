@@ -37,6 +37,7 @@ type client struct {
 	instance  byte
 	lives     int8 // instances that may still follow
 	left      int8 // transactions that it may still begin
+	life      int8 // of the id, counted in its expiries
 	epoch     int32
 	sequence  int64 // of the next transaction
 	txn       int8  // the present one, -1
@@ -48,6 +49,7 @@ type client struct {
 	// participant is complete.
 	known    bool
 	wantsOut bool // abort is asked for after commit
+	aged     bool // its last InitGlobalTxn was long ago
 }
 
 func (c *client) alive() bool { return c.phase != asleep && c.phase != gone }
@@ -66,6 +68,7 @@ func (c *client) waits() bool {
 type response struct {
 	code     gtc.Code
 	outcome  gtc.Outcome
+	life     int8
 	epoch    int32
 	sequence int64
 	listed   uint8
@@ -197,8 +200,8 @@ func (w *world) answer(i int8, r response) {
 		return
 	}
 	if c.phase == waitsInit {
-		c.epoch, c.sequence = r.epoch, r.sequence
-		c.phase = initialises
+		c.life, c.epoch, c.sequence = r.life, r.epoch, max(c.sequence, r.sequence)
+		c.phase, c.aged = initialises, false
 		w.initialised(i)
 		return
 	}
@@ -207,7 +210,7 @@ func (w *world) answer(i int8, r response) {
 		return
 	}
 	c.known = true
-	if r.pending && r.outcome == gtc.OutcomeCommitted {
+	if r.pending && (r.outcome == gtc.OutcomeCommitted || w.waitsForAborts) {
 		c.phase-- // until every participant is complete, as the library waits
 		return
 	}
@@ -242,7 +245,7 @@ func (w *world) finish(i int8) {
 	switch {
 	case c.left == 0:
 		w.leave(i)
-	case c.stale != 0:
+	case c.stale != 0 || c.aged:
 		c.phase = wantsInit
 	default:
 		c.phase = ready
@@ -268,7 +271,7 @@ func (w *world) leave(i int8) {
 func (w *world) initialise(i int8, k int8) {
 	c := &w.clients[i]
 	c.waiting |= 1 << k
-	m := message{kind: initProducer, client: i, instance: c.instance, epoch: c.epoch, cluster: k, connected: true}
+	m := message{kind: initProducer, client: i, instance: c.instance, life: c.life, epoch: c.epoch, cluster: k, connected: true}
 	w.toCluster(m)
 }
 
@@ -306,7 +309,7 @@ func (w *world) atCluster(m message) message {
 // brokers of today: it counts as somebody from outside, and must be reported.
 func (w *world) hit(owner int8, m message) {
 	x := &w.txns[owner]
-	if m.epoch == 0 || m.epoch > x.epoch {
+	if m.epoch == 0 || m.life > x.life || m.life == x.life && m.epoch > x.epoch {
 		return
 	}
 	w.fromOutside(owner, m.cluster, false)
@@ -350,8 +353,8 @@ func (w *world) initialised(i int8) {
 	c := &w.clients[i]
 	switch {
 	case c.stale != 0:
-	case c.epoch == 0:
-		c.phase = wantsInit // the mutant's order
+	case c.epoch == 0 || c.aged:
+		c.phase = wantsInit // the first is the mutant's order
 	default:
 		c.phase = ready
 	}
@@ -366,7 +369,7 @@ func (w *world) begin(i int8, writesTo, listed uint8) {
 	c.todo = writesTo
 	c.phase = writes
 	w.txns = append(w.txns, txn{
-		client: i, instance: c.instance, epoch: c.epoch, sequence: c.sequence, listed: writesTo | listed, producers: c.producers,
+		client: i, instance: c.instance, life: c.life, epoch: c.epoch, sequence: c.sequence, listed: writesTo | listed, producers: c.producers,
 	})
 	if w.fine {
 		return
@@ -390,6 +393,9 @@ func (w *world) write(i, k int8) {
 	case none:
 		if owner := cl.owner(); owner != c.txn {
 			w.violate("transaction %d writes into transaction %d on %s", c.txn, owner, clusterIDs[k])
+		}
+		if w.txns[c.txn].outsider&(1<<k) != 0 && cl.version < bumps {
+			x.split |= 1 << k
 		}
 		x.open |= 1 << k
 		x.doomed = x.doomed && x.aborted&(1<<k) == 0 // it goes on, and no vote can tell
@@ -416,7 +422,7 @@ func (w *world) write(i, k int8) {
 func (w *world) abort(i int8) {
 	c := &w.clients[i]
 	c.phase, c.todo = aborts, w.txns[c.txn].open
-	c.stale |= w.txns[c.txn].aborted
+	c.stale |= w.txns[c.txn].aborted | w.txns[c.txn].committed // by outsiders: it is refused there
 	if c.todo == 0 {
 		w.finish(i)
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
 // shape is what clients write and what outsiders do.
@@ -104,6 +105,14 @@ var actions = [...]func(w *world, m move){
 	mvResolve: func(w *world, m move) {
 		w.budget.resolves--
 		w.resolve(m.a, gtc.ResolveAction(m.b))
+	},
+	mvGoneForGood: func(w *world, m move) {
+		w.budget.gaveUp--
+		w.goneForGood(m.a, m.b)
+	},
+	mvAge: func(w *world, _ move) {
+		w.budget.ages--
+		w.age()
 	},
 	mvClock: func(w *world, m move) { w.hosts[m.a].clock.Wall += []int64{-3_600_000, 3_600_000}[m.b] },
 
@@ -280,6 +289,77 @@ func (w *world) resolve(h int8, action gtc.ResolveAction) {
 		w.ledger.forgiven = true
 	}
 	w.step(h, gtc.ResolveRequest{Request: id, ID: globalID, Action: action})
+}
+
+// goneForGood lets an operator give a cluster up. From then on whatever happens
+// there to what was pending is his doing.
+func (w *world) goneForGood(h, k int8) {
+	w.own(h)
+	for _, o := range w.pendingOn(h, k) {
+		if x := w.meantBy(o); x >= 0 {
+			w.fromOutside(x, k, false)
+		}
+		w.ledger.givenUp++
+	}
+	t := w.hosts[h].term
+	id := t.freeRequest()
+	t.calls = append(t.calls, call{request: id, client: -1, txn: -1})
+	w.step(h, gtc.ResolveRequest{Request: id, ID: globalID, Action: gtc.ResolveGiveUp, ClusterID: clusterIDs[k]})
+}
+
+// pendingOn are the participants on a cluster that a host is telling a decision.
+func (w *world) pendingOn(h, k int8) (orders []endOrder) {
+	v := w.hosts[h].term.machine.Value(globalID)
+	if v == nil {
+		return nil
+	}
+	for _, p := range v.Participants {
+		if clusterOf(p.ClusterID) == k && p.State == txnlog.ParticipantPending {
+			orders = append(orders, endOrder{
+				cluster: k, producer: producerOf(p.ProducerID, p.ProducerEpoch), start: int16(p.StartMillis), sequence: v.Sequence,
+			})
+		}
+	}
+	return orders
+}
+
+// age lets the time pass in which an idle id expires. Hosts that run have gone
+// on looking at the clusters, and clients know that their last InitGlobalTxn was
+// long ago.
+func (w *world) age() {
+	for h := range int8(len(w.hosts)) {
+		w.own(h)
+		host := &w.hosts[h]
+		host.clock.Mono += w.machine.ExpirationMillis
+		host.clock.Wall += w.machine.ExpirationMillis
+		if host.term == nil || host.paused {
+			continue
+		}
+		for k := range int8(w.n) {
+			c := &w.clusters[k]
+			ev := gtc.ScanCompleted{ClusterID: clusterIDs[k]}
+			switch {
+			case c.down:
+				ev.Failed = "unreachable"
+			case c.open() && host.term.machine.Knows(globalID):
+				ev.Open = []gtc.OpenTransaction{c.openOf()}
+			}
+			w.step(h, ev)
+		}
+		w.step(h, gtc.Tick{})
+	}
+	for i := range w.clients {
+		switch c := &w.clients[i]; c.phase {
+		case ready:
+			c.phase = wantsInit
+		case waitsInit, waitsEnd:
+			w.giveUp(int8(i))
+			c.aged = true
+		case wantsInit, initialises, writes, written, wantsEnd, aborts:
+			c.aged = true
+		case asleep, gone:
+		}
+	}
 }
 
 // outsider is somebody who uses the transactional id without being of the

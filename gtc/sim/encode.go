@@ -153,7 +153,7 @@ func (c *client) encode(b []byte) []byte {
 
 func (x *txn) encode(b []byte) []byte {
 	b = append(b, byte(x.client), x.instance, byte(x.epoch), x.listed, x.open, x.committed, x.aborted, x.outsider,
-		x.recordedAbort, x.heuristic, byte(x.told),
+		x.recordedAbort, x.heuristic, x.split, byte(x.told),
 		bits(x.asked, x.doomed, x.recordedCommit, x.decidedAbort, x.unknowable))
 	for _, p := range x.producers {
 		b = p.encode(b)

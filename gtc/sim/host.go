@@ -209,8 +209,10 @@ func (w *world) effect(h int8, e gtc.Effect) {
 		c := t.calls[i]
 		t.calls = slices.Delete(t.calls, i, i+1)
 		resp := w.mutateReply(e.Response)
-		w.told(c, resp)
-		w.reply(c, responseOf(resp))
+		w.told(c, resp, t.claim == w.log.owner)
+		answer := responseOf(resp)
+		answer.life = w.ledger.life
+		w.reply(c, answer)
 	case gtc.CheckParticipants:
 		t.checks = append(t.checks, e)
 		if !w.fine {

@@ -13,6 +13,7 @@ import (
 type txn struct {
 	client    int8
 	instance  byte
+	life      int8  // of the id
 	epoch     int32 // global epoch
 	sequence  int64
 	listed    uint8 // participants that the client names
@@ -20,7 +21,10 @@ type txn struct {
 
 	open, committed, aborted uint8 // participants with records in that state
 	outsider                 uint8 // participants that somebody else ended
-	asked                    bool  // commit was asked for
+	// split: an outsider ended a part there, below EndTxn v5, and the client has
+	// written on under the same epoch. Nobody can tell what the first half was.
+	split uint8
+	asked bool // commit was asked for
 	// doomed: somebody else aborted a part before commit was asked for, so
 	// that the vote must see it.
 	doomed bool
@@ -31,7 +35,8 @@ type txn struct {
 	// unknowable: its only participant was recorded as heuristic. With one
 	// participant nothing can be torn, and yet a request that arrives late, at
 	// a coordinator that never heard of the one-phase end, leads there with
-	// nobody from outside about: a false alarm, and safe.
+	// nobody from outside about: a false alarm, and safe. So does a scan that
+	// sees it beside what is left of another transaction.
 	unknowable bool
 	heuristic  uint8 // participants recorded as heuristic
 	told       gtc.Outcome
@@ -46,9 +51,11 @@ type ledger struct {
 	torn int64
 	// forgiven: an operator has asked for that.
 	forgiven bool
-	// epoch is the highest global epoch in the log, over the highest of a
-	// session that has ended.
+	// life counts the expiries of the id. epoch is the highest global epoch of
+	// its present life in the log, over the highest of a session that has ended.
+	life        int8
 	epoch, over int32
+	givenUp     int // participants, by an operator
 }
 
 // recorded is one participant of a decision in the log.
@@ -107,11 +114,12 @@ func names(set uint8) string {
 
 // landed takes a record into the log.
 func (w *world) landed(r txnlog.Record) {
+	last := w.log.last
 	w.log.last = &r
 	v := r.Value
 	if v == nil {
 		w.log.last = nil
-		w.ledger.torn = 0
+		w.forgotten(last)
 		return
 	}
 	if v.GlobalEpoch < w.ledger.epoch {
@@ -125,12 +133,34 @@ func (w *world) landed(r txnlog.Record) {
 	torn := false
 	for _, p := range v.Participants {
 		w.recordedOne(p, v.Sequence, commit, len(v.Participants) == 1)
-		torn = torn || p.State.Heuristic()
+		// Nothing is torn where the only participant's answer was lost, unless
+		// a scan has found it: then it may be a part of something larger.
+		lost := len(v.Participants) == 1 && p.State == txnlog.ParticipantHeuristicUnknown && p.AuditTopic == ""
+		torn = torn || p.State.Heuristic() && !lost
 	}
 	for _, p := range v.Leftovers {
 		w.recordedOne(p, 0, false, false)
 	}
 	w.recordedTorn(v, torn)
+}
+
+// forgotten: an id expires, and only one of which nothing is left to be done. Its
+// epochs begin anew.
+func (w *world) forgotten(last *txnlog.Record) {
+	w.ledger.life++
+	w.ledger.epoch, w.ledger.over, w.ledger.forgiven = 0, 0, false
+	if last == nil {
+		return
+	}
+	v := last.Value
+	if v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort || len(v.Leftovers) > 0 || w.ledger.torn != 0 {
+		w.violate("an id has expired with %s", recordText(*last))
+	}
+	for k := range w.n {
+		if t := w.clusters[k].owner(); t >= 0 && w.txns[t].life < w.ledger.life {
+			w.violate("an id has expired while transaction %d is open on %s", t, clusterIDs[k])
+		}
+	}
 }
 
 // recordedTorn: what is torn stays in the log until an operator forgets it.
@@ -139,6 +169,8 @@ func (w *world) recordedTorn(v *txnlog.GlobalTransaction, torn bool) {
 	case torn:
 		l.torn = v.Sequence
 	case l.torn == 0:
+	case l.torn == v.Sequence && v.State == txnlog.StatePrepareCommit:
+		l.torn = 0 // a cluster that was given up has come back, and is told
 	case l.torn == v.Sequence && l.forgiven:
 		l.torn, l.forgiven = 0, false
 	default:
@@ -217,12 +249,16 @@ func (w *world) checkRecorded(h int8, o endOrder) {
 	}
 }
 
-// told checks an answer to EndGlobalTxn when it leaves the coordinator.
-func (w *world) told(c call, r gtc.Response) {
+// told checks an answer to EndGlobalTxn when it leaves the coordinator; owner says
+// that the coordinator is not superseded.
+func (w *world) told(c call, r gtc.Response, owner bool) {
 	if c.txn < 0 {
 		return
 	}
 	x := &w.txns[c.txn]
+	if x.life < w.ledger.life && owner && r.Outcome == gtc.OutcomeAborted && !x.decidedAbort {
+		w.violate("transaction %d was told aborted after its id had expired, and nobody had decided that", c.txn)
+	}
 	if r.Code == gtc.CodeHeuristicOutcome && len(r.Participants) > 0 {
 		x.toldTorn = true
 	}
@@ -264,7 +300,7 @@ func (w *world) checkSilent(t int8, x *txn, r gtc.Response) {
 		if r.Outcome == gtc.OutcomeAborted && x.outsider&bit != 0 && x.recordedAbort&bit == 0 {
 			continue // never seen open, so nobody can know that an outsider has committed it
 		}
-		if p.State == txnlog.ParticipantComplete && against && x.heuristic&bit == 0 {
+		if p.State == txnlog.ParticipantComplete && against && (x.heuristic|x.split)&bit == 0 {
 			w.violate("transaction %d: %s was told complete and ended otherwise", t, p.ClusterID)
 		}
 	}
@@ -292,7 +328,9 @@ func (w *world) checkSettled() {
 		}
 	}
 	for i := range w.clients {
-		if c := &w.clients[i]; c.alive() && c.waits() {
+		// One that knows, and waits for completion, waits for an operator where
+		// the transaction before is torn.
+		if c := &w.clients[i]; c.alive() && c.waits() && (!c.known || w.ledger.torn == 0) {
 			w.violate("client %d has no answer (%v)", i, c.phase)
 		}
 	}
@@ -309,13 +347,14 @@ func (w *world) checkTxnSettled(t int8, x *txn) {
 	default:
 		against = x.committed & x.recordedAbort
 	}
+	against &^= x.split
 	if silent := against &^ x.heuristic; silent != 0 {
 		w.violate("transaction %d ended otherwise on %s, and no record says so", t, names(silent))
 	}
 	if alarm := x.heuristic &^ x.outsider; alarm != 0 && !w.retention && !x.unknowable {
 		w.violate("transaction %d is recorded as torn on %s, and nobody from outside was there", t, names(alarm))
 	}
-	if against&^x.outsider != 0 {
+	if against&^x.outsider != 0 && !x.unknowable {
 		w.violate("transaction %d ended otherwise on %s, and nobody from outside did it", t, names(against&^x.outsider))
 	}
 }

@@ -1,6 +1,9 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // moveKind is one kind of thing that can happen.
 type moveKind int8
@@ -16,34 +19,36 @@ const (
 	mvBegin      // client a, choice b
 	mvWrite      // client a on cluster b
 	mvWriteMore
-	mvEnd      // client a has decided to commit
-	mvAbort    // client a aborts on its own producers
-	mvAbortOn  // ... on cluster b
-	mvDie      // client a
-	mvDeliver  // message a, to host b
-	mvBreak    // the connection of message a
-	mvDrop     // message a
-	mvCopy     // message a
-	mvLand     // host a
-	mvAck      // host a
-	mvLandAck  // host a, both at once
-	mvLinger   // host a
-	mvFail     // an append of host a
-	mvTick     // host a at its next deadline
-	mvCheck    // host a
-	mvLook     // host a, participant b
-	mvVotes    // host a
-	mvScan     // host a at cluster b
-	mvClaim    // host a
-	mvCrash    // host a
-	mvPause    // host a
-	mvWake     // host a
-	mvMarkers  // cluster a
-	mvOutsider // cluster a, choice b
-	mvDown     // cluster a
-	mvUp       // cluster a
-	mvResolve  // host a, action b
-	mvClock    // host a, wall clock
+	mvEnd         // client a has decided to commit
+	mvAbort       // client a aborts on its own producers
+	mvAbortOn     // ... on cluster b
+	mvDie         // client a
+	mvDeliver     // message a, to host b
+	mvBreak       // the connection of message a
+	mvDrop        // message a
+	mvCopy        // message a
+	mvLand        // host a
+	mvAck         // host a
+	mvLandAck     // host a, both at once
+	mvLinger      // host a
+	mvFail        // an append of host a
+	mvTick        // host a at its next deadline
+	mvCheck       // host a
+	mvLook        // host a, participant b
+	mvVotes       // host a
+	mvScan        // host a at cluster b
+	mvClaim       // host a
+	mvCrash       // host a
+	mvPause       // host a
+	mvWake        // host a
+	mvMarkers     // cluster a
+	mvOutsider    // cluster a, choice b
+	mvDown        // cluster a
+	mvUp          // cluster a
+	mvResolve     // host a, action b
+	mvClock       // host a, wall clock
+	mvGoneForGood // host a, cluster b
+	mvAge
 )
 
 var moveNames = [...]string{
@@ -53,6 +58,7 @@ var moveNames = [...]string{
 	"drop", "copy", "append lands", "append acknowledged", "append lands and is acknowledged", "lazy records go", "append fails",
 	"time passes", "participants checked", "look at participant", "votes arrive", "scan", "claim", "crash", "pause",
 	"wake", "markers written", "outsider", "cluster down", "cluster up", "operator", "wall clock steps",
+	"operator gives up", "a long time passes",
 }
 
 // move is one thing that can happen. What a and b mean depends on the kind.
@@ -243,8 +249,19 @@ func (w *world) faults(b []move) []move {
 				b = append(b, move{mvDown, k, 0})
 			}
 		}
+		if w.mayAge() {
+			b = append(b, move{mvAge, 0, 0})
+		}
 	}
 	return b
+}
+
+// mayAge: no client is in the middle of its writing. One that is has begun
+// within an hour of its last InitGlobalTxn, and its timeout is shorter than the
+// expiration by far.
+func (w *world) mayAge() bool {
+	writing := func(c client) bool { return c.phase == writes || c.phase == written }
+	return w.budget.ages > 0 && !slices.ContainsFunc(w.clients[:], writing)
 }
 
 func (w *world) clientFaults(b []move, i int8) []move {
@@ -308,6 +325,11 @@ func (w *world) hostFaults(b []move, h int8) []move {
 			b = append(b, move{mvPause, h, 0})
 			if w.budget.resolves > 0 {
 				b = append(b, move{mvResolve, h, 0}, move{mvResolve, h, 1}, move{mvResolve, h, 2})
+			}
+			for k := range int8(w.n) {
+				if w.budget.gaveUp > 0 && len(w.pendingOn(h, k)) > 0 {
+					b = append(b, move{mvGoneForGood, h, k})
+				}
 			}
 		}
 		b = append(b, move{mvClock, h, 0}, move{mvClock, h, 1})

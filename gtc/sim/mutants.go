@@ -39,6 +39,11 @@ const (
 	// withoutR5Record does not let the record follow an only participant that
 	// had committed.
 	withoutR5Record Mutant = "without-R5-record"
+	// givesUp takes a participant that does not answer for one that has ended,
+	// nobody knows how, without an operator's word.
+	givesUp Mutant = "gives-up-by-itself"
+	// expiredIsAborted presumes abort of what an expired id has decided.
+	expiredIsAborted Mutant = "expired-is-aborted"
 )
 
 // Mutants lists them all.
@@ -46,6 +51,7 @@ func Mutants() []Mutant {
 	return []Mutant{
 		effectBeforeAppend, noFence, forgottenDeadline, oldEpochAccepted, presumedCommit, voteSkipped,
 		withoutR1, withoutR2, withoutR3, withoutR3Ended, withoutR4, withoutR5, withoutR5Record,
+		givesUp, expiredIsAborted,
 	}
 }
 
@@ -70,10 +76,13 @@ func (w *world) mutateEvent(h *host, ev gtc.Event) gtc.Event {
 			return ev
 		}
 	case gtc.EndAnswered:
-		if w.mutant == withoutR5Record && ev.Answer.Outcome == gtc.EndCommitted {
+		switch {
+		case w.mutant == withoutR5Record && ev.Answer.Outcome == gtc.EndCommitted:
 			ev.Answer.Outcome = gtc.EndDone
-			return ev
+		case w.mutant == givesUp && ev.Answer.Outcome == gtc.EndRetry:
+			ev.Answer.Outcome = gtc.EndUnknown
 		}
+		return ev
 	case gtc.InitRequest, gtc.ParticipantsChecked, gtc.VotesTaken, gtc.ScanCompleted, gtc.ResolveRequest, gtc.Tick:
 	}
 	return ev
@@ -90,6 +99,9 @@ func (w *world) mutateChange(c gtc.Change) gtc.Change {
 }
 
 func (w *world) mutateReply(r gtc.Response) gtc.Response {
+	if w.mutant == expiredIsAborted && r.Code == gtc.CodeUnknownID {
+		return gtc.Response{Outcome: gtc.OutcomeAborted}
+	}
 	if w.mutant != withoutR5 || r.Outcome != gtc.OutcomeUnknown || len(r.Participants) != 1 {
 		return r
 	}

@@ -98,11 +98,11 @@ func verdict(violation string) string {
 // manySeeds simulates on all processors. The kept seeds come first.
 func (o Options) manySeeds(out *printer, kept []uint64) []uint64 {
 	var (
-		mu                              sync.Mutex
-		next                            atomic.Int64
-		moves, committed, aborted, torn int
-		failed                          []uint64
-		wg                              sync.WaitGroup
+		mu     sync.Mutex
+		next   atomic.Int64
+		sum    Result
+		failed []uint64
+		wg     sync.WaitGroup
 	)
 	began := o.Elapsed()
 	total := len(kept) + o.Seeds
@@ -119,10 +119,7 @@ func (o Options) manySeeds(out *printer, kept []uint64) []uint64 {
 				}
 				r := Simulate(seed, "", nil)
 				mu.Lock()
-				moves += r.Moves
-				committed += r.Committed
-				aborted += r.Aborted
-				torn += r.Torn
+				sum.add(r)
 				if r.Violation != "" {
 					failed = append(failed, seed)
 					out.printf("seed %d: VIOLATION: %s\n  replay: scripts/sim --seed %d --trace\n", seed, r.Violation, seed)
@@ -133,8 +130,9 @@ func (o Options) manySeeds(out *printer, kept []uint64) []uint64 {
 	}
 	wg.Wait()
 	took := (o.Elapsed() - began).Seconds()
-	out.printf("%d seeds (%d of them kept), %d moves in %.1f s: %.0f seeds per second\n", total, len(kept), moves, took, float64(total)/took)
-	out.printf("transactions: %d committed, %d aborted, %d torn by outsiders and reported\n", committed, aborted, torn)
+	out.printf("%d seeds (%d of them kept), %d moves in %.1f s: %.0f seeds per second\n", total, len(kept), sum.Moves, took, float64(total)/took)
+	out.printf("transactions: %d committed, %d aborted, %d torn by outsiders and reported, %d participants given up by an operator; %d ids expired\n",
+		sum.Committed, sum.Aborted, sum.Torn, sum.GivenUp, sum.Expired)
 	out.printf("violations: %d\n", len(failed))
 	return failed
 }

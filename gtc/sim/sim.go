@@ -15,6 +15,18 @@ type Result struct {
 	Violation string // empty when every promise was kept
 	// What happened in it, to see that runs are worth their time.
 	Committed, Aborted, Torn int
+	GivenUp                  int // participants, by an operator
+	Expired                  int // lives of the id
+}
+
+// add counts what happened in another run.
+func (r *Result) add(o Result) {
+	r.Moves += o.Moves
+	r.Committed += o.Committed
+	r.Aborted += o.Aborted
+	r.Torn += o.Torn
+	r.GivenUp += o.GivenUp
+	r.Expired += o.Expired
 }
 
 // Simulate runs the world that the seed stands for. Trace, if not nil, hears
@@ -22,6 +34,7 @@ type Result struct {
 func Simulate(seed uint64, mutant Mutant, trace func(string)) Result {
 	r := &runner{rng: rand.New(rand.NewPCG(seed, 0)), weights: &weights{}, most: mostMoves}
 	r.world = newSimulated(r.rng, r.weights)
+	r.world.lately(rand.New(rand.NewPCG(seed, 1)), r.weights)
 	r.world.mutant, r.world.trace = mutant, trace
 	r.world.tracef("seed %d: %s", seed, r.world.text())
 	for r.moves < r.most && r.world.bad == "" && r.step() {
@@ -83,7 +96,7 @@ func (w *world) busyWorld() bool {
 
 func (r *runner) result(seed uint64) Result {
 	w := &r.world
-	res := Result{Seed: seed, Mutant: w.mutant, Moves: r.moves, Violation: w.bad}
+	res := Result{Seed: seed, Mutant: w.mutant, Moves: r.moves, Violation: w.bad, GivenUp: w.ledger.givenUp, Expired: int(w.ledger.life)}
 	for i := range w.txns {
 		x := &w.txns[i]
 		switch {
@@ -105,7 +118,8 @@ func newSimulated(rng *rand.Rand, ws *weights) world {
 		n: pick(1, 2, 2, 2, 3), fine: true, deepCheck: true,
 		machine: gtc.Config{
 			MaxTimeoutMillis: 1000, VoteTimeoutMillis: int64(pick(5, 20)),
-			RetryBackoffMillis: 1, RetryBackoffMaxMillis: 8, ExpirationMillis: 1 << 40,
+			RetryBackoffMillis: 1, RetryBackoffMaxMillis: 8,
+			ExpirationMillis: 1 << 40, ScanIntervalMillis: 50, // longer than everything else together, see age
 			MaxParticipants: maxClusters, MaxWaiters: pick(2, 16),
 		},
 		sessionTimeout: int32(pick(10, 30)), patience: int32(pick(0, 4, 40)),
@@ -130,7 +144,7 @@ func newSimulated(rng *rand.Rand, ws *weights) world {
 		outsiders: int8(outsiders), failures: int8(pick(0, 1, 2)), deaths: int8(pick(0, 1, 2)), resolves: int8(pick(0, 0, 2)),
 	}
 	for h := range w.hosts {
-		w.hosts[h].clock = gtc.Time{Mono: 1000, Wall: 1_000_000}
+		w.hosts[h].clock = gtc.Time{Mono: 1000, Wall: 1_000_000_000}
 	}
 	for i := range w.clients {
 		w.clients[i] = client{lives: int8(pick(1, 2, 3)), txn: -1}
@@ -140,10 +154,24 @@ func newSimulated(rng *rand.Rand, ws *weights) world {
 	return w
 }
 
+// lately adds what came late. It is drawn from numbers of its own, so that the
+// seeds that were kept before mean the same worlds.
+func (w *world) lately(rng *rand.Rand, ws *weights) {
+	pick := func(choices ...int) int { return choices[rng.IntN(len(choices))] }
+	w.waitsForAborts = rng.IntN(4) == 0
+	if rng.IntN(8) == 0 {
+		w.budget.gaveUp, w.budget.resolves = 2, max(w.budget.resolves, 2)
+		ws[mvGoneForGood], ws[mvDown], ws[mvUp] = pick(5, 20), max(ws[mvDown], 1), pick(5, 10)
+	}
+	if rng.IntN(8) == 0 {
+		w.budget.ages, ws[mvAge] = int8(pick(1, 2)), pick(5, 20)
+	}
+}
+
 // draw makes a mood: how likely each kind of move is.
 func (ws *weights) draw(rng *rand.Rand) {
 	pick := func(choices ...int) int { return choices[rng.IntN(len(choices))] }
-	for k := range ws {
+	for k := range ws[:mvGoneForGood] {
 		ws[k] = 20 * pick(1, 4, 4, 8)
 	}
 	ws[mvStart] = pick(2, 10, 40)

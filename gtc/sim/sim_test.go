@@ -25,17 +25,18 @@ func TestKeptSeeds(t *testing.T) {
 }
 
 func TestSimulation(t *testing.T) {
-	committed, aborted, torn := 0, 0, 0
+	committed, aborted, torn, givenUp, expired := 0, 0, 0, 0, 0
 	for s := range uint64(500) {
 		r := Simulate(s, "", nil)
 		if r.Violation != "" {
 			t.Errorf("seed %d: %s; see scripts/sim --seed %d --trace", s, r.Violation, s)
 		}
 		committed, aborted, torn = committed+r.Committed, aborted+r.Aborted, torn+r.Torn
+		givenUp, expired = givenUp+r.GivenUp, expired+r.Expired
 	}
 	// Runs in which nothing happens would prove nothing.
-	if committed < 500 || aborted < 500 || torn < 3 {
-		t.Errorf("%d committed, %d aborted, %d torn", committed, aborted, torn)
+	if committed < 500 || aborted < 500 || torn < 3 || givenUp < 3 || expired < 3 {
+		t.Errorf("%d committed, %d aborted, %d torn, %d given up, %d expired", committed, aborted, torn, givenUp, expired)
 	}
 }
 

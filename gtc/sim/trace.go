@@ -29,6 +29,8 @@ func (w *world) describe(m move) string {
 		return fmt.Sprintf("host %d: looks at %s", m.a, l.effect.Participants[m.b%maxClusters].ClusterID)
 	case m.kind == mvResolve:
 		return fmt.Sprintf("host %d: operator %s", m.a, [...]string{"aborts", "retries", "forgets"}[m.b])
+	case m.kind == mvGoneForGood:
+		return fmt.Sprintf("host %d: operator gives %s up", m.a, clusterIDs[m.b])
 	case m.kind == mvOutsider:
 		return fmt.Sprintf("somebody from outside at %s: %s", clusterIDs[m.a],
 			[...]string{"InitProducerId", "EndTxn(abort)", "InitProducerId with the expected epoch", "EndTxn(commit)"}[m.b])

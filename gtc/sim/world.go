@@ -56,6 +56,7 @@ type settings struct {
 	shape          shape // what clients write
 	healing        bool  // no fault any more; clients begin nothing new
 	outcomesOnly   bool  // an EndTxn may leave before its record
+	waitsForAborts bool  // clients ask until an abort, too, is complete everywhere
 }
 
 // partition is the log: who may append, and the last record of the id, which is
@@ -78,6 +79,8 @@ type budget struct {
 	failures  int8 // of appends
 	deaths    int8 // of clients
 	resolves  int8 // by an operator
+	gaveUp    int8 // clusters that an operator gives up
+	ages      int8 // times in which ids expire
 }
 
 // kind is the kind of a message.
@@ -112,6 +115,7 @@ type message struct {
 	connected bool
 
 	instance byte // of the client that sent it
+	life     int8
 	epoch    int32
 	txn      int8
 	commit   bool

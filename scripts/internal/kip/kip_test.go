@@ -336,7 +336,7 @@ func numbers(t *testing.T, kip page) {
 	if wire.ParticipantPending != 0 || wire.ParticipantComplete != 1 || wire.ParticipantHeuristicCommit != 2 ||
 		wire.ParticipantHeuristicAbort != 3 || wire.ParticipantHeuristicUnknown != 4 ||
 		wire.OutcomeUnknown != 0 || wire.OutcomeCommitted != 1 || wire.OutcomeAborted != 2 ||
-		wire.ResolveAbort != 0 || wire.ResolveRetry != 1 || wire.ResolveForget != 2 {
+		wire.ResolveAbort != 0 || wire.ResolveRetry != 1 || wire.ResolveForget != 2 || wire.ResolveGiveUp != 3 {
 		t.Error("a number of package wire has changed: write it here and into KIP.md")
 	}
 	for _, c := range []struct{ what, kip, code string }{
@@ -345,7 +345,7 @@ func numbers(t *testing.T, kip page) {
 		{"states of a recorded participant", log.cell(t, "GlobalTransactionParticipant", "State"), participants},
 		{"states of an answered participant", end.cell(t, "response", "Participants"), participants},
 		{"outcomes", end.cell(t, "response", "Outcome"), "0 unknown, 1 committed, 2 aborted"},
-		{"actions", kip.section("#### ResolveGlobalTransaction (1004)").cell(t, "request", "Action"), "0 abort, 1 retry, 2 forget"},
+		{"actions", kip.section("#### ResolveGlobalTransaction (1004)").cell(t, "request", "Action"), "0 abort, 1 retry, 2 forget, 3 give up"},
 	} {
 		if !strings.Contains(c.kip, c.code) {
 			t.Errorf("%s: KIP.md has %q, the code %q", c.what, c.kip, c.code)
