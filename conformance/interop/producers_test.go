@@ -5,8 +5,12 @@ package interop
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/readback"
 	"github.com/kafka-gtc/kafka-gtc/wire"
@@ -27,9 +31,67 @@ func testProducers(t *testing.T, r *rig) {
 			transactions(t, r, s, r.topic(t, id), openJava(t, java, r.us, id, optIn), openJava(t, java, r.eu, id, optIn))
 		})
 	}
+	t.Run("Java moves a group's offset on one and writes to the other", func(t *testing.T) { offsets(t, r, java) })
 	t.Run("KIP-939's setting in the released client", func(t *testing.T) { setting(t, r, java) })
 	t.Run("Java is killed after it was prepared", func(t *testing.T) { killed(t, r) })
 	t.Run("Java decides otherwise", func(t *testing.T) { otherwise(t, r, java) })
+}
+
+// offsets: consume from one cluster, produce to the other, with the offset of
+// the group where the group is. That participant has nothing but the offset.
+func offsets(t *testing.T, r *rig, java *agent) {
+	for _, way := range [][2]site{{r.us, r.eu}, {r.eu, r.us}} {
+		from, to := way[0], way[1]
+		id := r.name("java-offset", from.name)
+		s, topic := r.newSession(t, id), r.topic(t, id)
+		in, out := openJava(t, java, from, id, optInTimeout), openJava(t, java, to, id, optInTimeout)
+		var want []string
+		for i, end := range []struct {
+			commit bool
+			offset int64 // of the group, after it
+		}{{true, 1}, {false, 1}, {true, 3}} {
+			in.begin(t)
+			in.must(t, "offset", in.name, id, topic, strconv.Itoa(i+1))
+			value := strconv.Itoa(i)
+			s.end(t, end.commit, append(write(t, topic, value, out), in.prepare(t))...)
+			for _, p := range []javaProducer{in, out} {
+				p.adopt(t, end.commit)
+			}
+			if end.commit {
+				want = append(want, value)
+			}
+			if got := to.visible(t, topic); !slices.Equal(got, want) {
+				t.Errorf("%s shows %v, want %v", to.name, got, want)
+			}
+			if got := from.visible(t, topic); len(got) != 0 {
+				t.Errorf("%s shows %v, want nothing", from.name, got)
+			}
+			if got := from.groupOffset(t, id, topic); got != end.offset {
+				t.Errorf("after transaction %d the group is at %d on %s, want %d", i, got, from.name, end.offset)
+			}
+		}
+	}
+}
+
+// groupOffset is the committed offset of partition 0, -1 for none.
+func (s site) groupOffset(t *testing.T, group, topic string) int64 {
+	t.Helper()
+	adm, err := kadm.NewOptClient(kgo.SeedBrokers(s.addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer adm.Close()
+	all, err := adm.FetchOffsets(kadm.RequireStable(deadline(t)), group)
+	if err == nil {
+		err = all.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, ok := all.Lookup(topic, 0); ok {
+		return o.At
+	}
+	return -1
 }
 
 // setting: kafka-clients 4.4.0 takes KIP-939's setting and asks for an ordinary

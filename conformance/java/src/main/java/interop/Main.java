@@ -14,6 +14,7 @@ import java.util.Map;
  *   open NAME BOOTSTRAP ID OPTIN  a new producer; aborts what ID has open there
  *   begin NAME
  *   send NAME TOPIC VALUE         returns before the record is written
+ *   offset NAME GROUP TOPIC N     of partition 0, in the transaction
  *   prepare NAME                  flushed, every record written:
  *                                 {"ok":true,"producerId":1000,"producerEpoch":0}
  *   end NAME commit|abort         adopts an end that somebody else has made
@@ -49,6 +50,9 @@ public final class Main {
                 return "";
             case "send":
                 participants.get(words[1]).send(words[2], words[3]);
+                return "";
+            case "offset":
+                participants.get(words[1]).offset(words[2], words[3], Long.parseLong(words[4]));
                 return "";
             case "prepare":
                 var state = participants.get(words[1]).prepare();

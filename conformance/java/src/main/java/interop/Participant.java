@@ -8,11 +8,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.Queue;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.clients.producer.internals.TransactionManager;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.requests.InitProducerIdRequest;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.common.utils.internals.ProducerIdAndEpoch;
@@ -84,6 +87,11 @@ final class Participant {
 
     void send(String topic, String value) {
         sent.add(producer.send(new ProducerRecord<>(topic, value)));
+    }
+
+    void offset(String group, String topic, long offset) {
+        producer.sendOffsetsToTransaction(
+            Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(offset)), new ConsumerGroupMetadata(group));
     }
 
     /** Flushes, throws if a record was not written, and names the transaction. */
