@@ -85,6 +85,7 @@ func (b *builder) coordinator(c *Config) {
 	case g.LogMinISR > g.LogReplicationFactor:
 		b.refuse(minISR, "%d in-sync replicas cannot be had of %d (%s): no decision could ever be written", g.LogMinISR, g.LogReplicationFactor, replication)
 	}
+	b.expiration(g)
 	b.clusters(c)
 	if listener := b.value("metrics.listener"); listener != "" {
 		hp, err := parseHostPort(listener)
@@ -100,6 +101,21 @@ func (b *builder) coordinator(c *Config) {
 		if len(c.Clusters) == 0 {
 			b.refuse("gtc.clusters", "name the clusters that take part in global transactions")
 		}
+	}
+}
+
+// clientSilence is how long the client library may go without a request to the
+// coordinator and then begin a transaction (C-EXP-2).
+const clientSilence = time.Hour
+
+// expiration refuses to forget ids that are in use: a client that aborts by
+// itself is not heard of for that hour, and then has a transaction open for up to
+// its timeout.
+func (b *builder) expiration(g *GlobalTransactions) {
+	const expiration, maxTimeout = "global.transactional.id.expiration.ms", "global.transaction.max.timeout.ms"
+	if least := clientSilence + g.MaxTimeout; g.TransactionalIDExpiration < least {
+		b.refuse(expiration, "is less than an hour, for which a living client may be silent, and %s, %d ms: write %d or more",
+			maxTimeout, g.MaxTimeout.Milliseconds(), least.Milliseconds())
 	}
 }
 
