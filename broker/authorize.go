@@ -35,16 +35,22 @@ func (c *conn) admit(req *request) (*plan, error) {
 	return &p, nil
 }
 
-// refuse answers what kfake's authorizer does not decide as Kafka's does.
+// refuse answers what kfake's authorizer does not decide as Kafka's does, or not
+// before this front has answered.
 func (f *Front) refuse(req *request, c *conn) (plan, bool) {
-	switch body := req.body.(type) {
-	case *wire.InitProducerIDRequestV6:
-		if !body.Enable2PC || c.trusted || f.mayTwoPhaseCommit(c.who, body.TransactionalID) {
-			return plan{}, false
+	if f.opts.ACLs != nil && !c.trusted {
+		if denied := f.denyTransaction(req, c.who); denied != nil {
+			return answerWith(denied), true
 		}
-		resp := wire.NewPtrInitProducerIDResponseV6()
-		resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = kerr.TransactionalIDAuthorizationFailed.Code, -1, -1
-		return answerWith(resp), true
+	}
+	switch body := req.body.(type) {
+	case *kmsg.DescribeTransactionsRequest:
+		if f.opts.ACLs != nil && !c.trusted {
+			who := c.who
+			return plan{edit: editAs(func(resp *kmsg.DescribeTransactionsResponse) kmsg.Response {
+				return f.showVisibleOffsets(who, resp)
+			})}, true
+		}
 	case *kmsg.DescribeACLsRequest:
 		return f.routeDescribeACLs(req, body)
 	case *kmsg.CreateACLsRequest:
@@ -57,13 +63,70 @@ func (f *Front) refuse(req *request, c *conn) (plan, bool) {
 	return plan{}, false
 }
 
-// mayTwoPhaseCommit is KIP-939's check: without it a producer may not have a
-// transaction without timeout.
-func (f *Front) mayTwoPhaseCommit(who caller, id *string) bool {
-	return f.opts.ACLs == nil || !named(id) || f.opts.ACLs.Allows(acl.Request{
-		Principal: who.principal, Host: who.host, Operation: acl.TwoPhaseCommit,
-		Type: kmsg.ACLResourceTypeTransactionalId, Name: *id,
+// denyTransaction refuses what a principal may not do with a transactional id
+// before the front looks at whose producer it is: that, too, would tell who
+// uses the id. Nil: it may, or kfake is asked.
+func (f *Front) denyTransaction(req *request, who caller) kmsg.Response {
+	may := func(op kmsg.ACLOperation, id string) bool {
+		return f.opts.ACLs.Allows(acl.Request{
+			Principal: who.principal, Host: who.host, Operation: op, Type: kmsg.ACLResourceTypeTransactionalId, Name: id,
+		})
+	}
+	denied := kerr.TransactionalIDAuthorizationFailed
+	switch body := req.body.(type) {
+	case *wire.InitProducerIDRequestV6:
+		// KIP-939: without TWO_PHASE_COMMIT no transaction without timeout.
+		if named(body.TransactionalID) && !(may(kmsg.ACLOperationWrite, *body.TransactionalID) &&
+			(!body.Enable2PC || may(acl.TwoPhaseCommit, *body.TransactionalID))) {
+			return refusedV6(denied)
+		}
+	case *kmsg.InitProducerIDRequest:
+		if named(body.TransactionalID) && !may(kmsg.ACLOperationWrite, *body.TransactionalID) {
+			resp := body.ResponseKind().(*kmsg.InitProducerIDResponse)
+			resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = denied.Code, -1, -1
+			return resp
+		}
+	case *kmsg.ProduceRequest:
+		// Without acks there is nothing to answer, and kfake refuses it.
+		if named(body.TransactionID) && body.Acks != 0 && !may(kmsg.ACLOperationWrite, *body.TransactionID) {
+			return refuseTransaction(body, denied)
+		}
+	case *kmsg.AddPartitionsToTxnRequest, *kmsg.AddOffsetsToTxnRequest, *kmsg.TxnOffsetCommitRequest, *kmsg.EndTxnRequest:
+		if id, _, ok := producerOf(body); ok && !may(kmsg.ACLOperationWrite, id) {
+			return refuseTransaction(body, denied)
+		}
+	}
+	return nil
+}
+
+// showVisibleOffsets is showOffsets where there is access control: a
+// transaction without partitions may be one whose partitions kfake hides from
+// the caller, so the node itself looks as well.
+func (f *Front) showVisibleOffsets(who caller, resp *kmsg.DescribeTransactionsResponse) kmsg.Response {
+	empty := func(s kmsg.DescribeTransactionsResponseTransactionState) bool {
+		return s.ErrorCode == 0 && s.State == "Ongoing" && len(s.Topics) == 0
+	}
+	mayLook := f.opts.ACLs.Allows(acl.Request{
+		Principal: who.principal, Host: who.host, Operation: kmsg.ACLOperationDescribe,
+		Type: kmsg.ACLResourceTypeTopic, Name: offsetsTopic,
 	})
+	if !mayLook || !slices.ContainsFunc(resp.TransactionStates, empty) {
+		return resp
+	}
+	all := kmsg.NewPtrDescribeTransactionsRequest()
+	for _, s := range resp.TransactionStates {
+		all.TransactionalIDs = append(all.TransactionalIDs, s.TransactionalID)
+	}
+	answer, err := f.opts.Embedded.ask(f.ctx, all)
+	if err != nil {
+		return resp
+	}
+	for i, s := range answer.(*kmsg.DescribeTransactionsResponse).TransactionStates {
+		if i < len(resp.TransactionStates) && empty(s) && empty(resp.TransactionStates[i]) {
+			addOffsetsTopic(&resp.TransactionStates[i])
+		}
+	}
+	return resp
 }
 
 // kfake knows no operation beyond IDEMPOTENT_WRITE, which means something on
@@ -113,7 +176,7 @@ func showTwoPhaseCommit(resp *kmsg.DescribeACLsResponse) {
 
 // ACLs asks kfake in the node's own name; it is an acl.Source.
 func (e *Embedded) ACLs(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	resp, err := e.Request(ctx, req)
+	resp, err := e.ask(ctx, req)
 	if described, ok := resp.(*kmsg.DescribeACLsResponse); ok {
 		showTwoPhaseCommit(described)
 	}

@@ -142,7 +142,7 @@ func (e *Embedded) dial(ctx context.Context, from net.Addr) (net.Conn, error) {
 
 // apiVersions asks kfake what it serves.
 func (e *Embedded) apiVersions(ctx context.Context) (apiTable, error) {
-	answer, err := e.Request(ctx, kmsg.NewPtrApiVersionsRequest()) // of version 0
+	answer, err := e.ask(ctx, kmsg.NewPtrApiVersionsRequest()) // of version 0
 	if err != nil {
 		return nil, err
 	}

@@ -86,21 +86,6 @@ func introduce(ctx context.Context, c net.Conn, name string) error {
 	return errors.Join(kerr.ErrorForCode(shaken.ErrorCode), kerr.ErrorForCode(done.ErrorCode))
 }
 
-// Request sends one request to kfake in the node's own name.
-func (e *Embedded) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	c, err := e.Dial(ctx, "", "")
-	if err != nil {
-		return nil, err
-	}
-	r := &relay{Conn: c, in: bufio.NewReader(c)}
-	defer r.close()
-	resp := req.ResponseKind()
-	if err := r.ask(ctx, req, resp); err != nil {
-		return nil, err
-	}
-	return resp, nil
-}
-
 // scramIterations is the one number that kfake tells clients, whatever a
 // credential was made with; Kafka's default.
 const scramIterations = 4096
@@ -139,7 +124,7 @@ func (e *Embedded) hasScram(ctx context.Context, name string, mechanism int8) (b
 	user := kmsg.NewDescribeUserSCRAMCredentialsRequestUser()
 	user.Name = name
 	req.Users = append(req.Users, user)
-	answer, err := e.Request(ctx, req)
+	answer, err := e.ask(ctx, req)
 	if err != nil {
 		return false, err
 	}
@@ -168,7 +153,7 @@ func (e *Embedded) addScram(ctx context.Context, u config.ScramUser, mechanism i
 	up := kmsg.NewAlterUserSCRAMCredentialsRequestUpsertion()
 	up.Name, up.Mechanism, up.Iterations, up.Salt, up.SaltedPassword = u.Name, mechanism, scramIterations, salt[:], salted
 	req.Upsertions = append(req.Upsertions, up)
-	answer, err := e.Request(ctx, req)
+	answer, err := e.ask(ctx, req)
 	if err != nil {
 		return err
 	}

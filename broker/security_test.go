@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,7 +40,10 @@ type secureNode struct {
 
 func startSecure(t *testing.T, overrides []string, opts ...nodeOption) *secureNode {
 	t.Helper()
-	cfg, err := config.Load("", append([]string{"log.dirs="}, overrides...))
+	if !slices.Contains(overrides, "process.roles=gtc") {
+		overrides = append([]string{"log.dirs="}, overrides...)
+	}
+	cfg, err := config.Load("", overrides)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,7 @@ func startSecure(t *testing.T, overrides []string, opts ...nodeOption) *secureNo
 			t.Fatal(err)
 		}
 		if cfg.Authorizer != nil {
-			o.ACLs = acl.NewCache(t.Context(), acl.Options{Source: o.Embedded.ACLs, SuperUsers: cfg.Authorizer.SuperUsers, Log: o.Log})
+			o.ACLs = acl.NewCache(t.Context(), acl.Options{Source: o.Embedded.ACLs, Topics: true, SuperUsers: cfg.Authorizer.SuperUsers, Log: o.Log})
 		}
 	}
 	if cfg.Home != nil {
@@ -86,7 +90,7 @@ func startSecure(t *testing.T, overrides []string, opts ...nodeOption) *secureNo
 		go func() { served <- n.front.ServeListener(ln, as[i]) }()
 	}
 	n.embedded = o.Embedded
-	n.stop = func() {
+	n.stop = sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := n.front.Shutdown(ctx); err != nil {
@@ -103,7 +107,7 @@ func startSecure(t *testing.T, overrides []string, opts ...nodeOption) *secureNo
 		if o.Embedded != nil {
 			o.Embedded.Close()
 		}
-	}
+	})
 	t.Cleanup(n.stop)
 	return n
 }

@@ -321,17 +321,24 @@ func halfProducer(producerID int64, epoch int16) bool {
 	return (producerID == -1) != (epoch == -1)
 }
 
+// offsetsTopic is that of the group offsets.
+const offsetsTopic = "__consumer_offsets"
+
 // showOffsets lists the topic of the group offsets in a transaction that has
 // nothing else, as Kafka does: whoever looks must be able to tell it from an
 // empty one. kfake keeps staged offsets apart from partitions and leaves them
-// out; it has no access control here that would hide the others.
+// out.
 func showOffsets(resp *kmsg.DescribeTransactionsResponse) kmsg.Response {
 	for i := range resp.TransactionStates {
 		if s := &resp.TransactionStates[i]; s.State == "Ongoing" && len(s.Topics) == 0 {
-			offsets := kmsg.NewDescribeTransactionsResponseTransactionStateTopic()
-			offsets.Topic, offsets.Partitions = "__consumer_offsets", []int32{0}
-			s.Topics = append(s.Topics, offsets)
+			addOffsetsTopic(s)
 		}
 	}
 	return resp
+}
+
+func addOffsetsTopic(s *kmsg.DescribeTransactionsResponseTransactionState) {
+	offsets := kmsg.NewDescribeTransactionsResponseTransactionStateTopic()
+	offsets.Topic, offsets.Partitions = offsetsTopic, []int32{0}
+	s.Topics = append(s.Topics, offsets)
 }

@@ -32,7 +32,7 @@ func (f *Front) early(req kmsg.Request, p plan) plan {
 		return p
 	}
 	return plan{handle: func(ctx context.Context, _ caller) kmsg.Response {
-		resp, err := f.opts.Embedded.Request(ctx, req)
+		resp, err := f.opts.Embedded.ask(ctx, req)
 		if err != nil {
 			return nil
 		}

@@ -21,6 +21,8 @@ type Options struct {
 	Source       Source
 	SuperUsers   []string // as User:alice
 	AllowIfNoACL bool     // allow.everyone.if.no.acl.found
+	// Topics: read the ACLs of topics as well.
+	Topics bool
 	// Interval is the pause between two looks; 0: only Refresh looks.
 	Interval time.Duration
 	// After is the clock.
@@ -87,7 +89,7 @@ func (c *Cache) Refresh(ctx context.Context) {
 	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	bindings, err := Read(ctx, c.o.Source)
+	bindings, err := read(ctx, c.o)
 	switch {
 	case err == nil:
 		c.rules.Store(NewRules(bindings, c.o.SuperUsers, c.o.AllowIfNoACL))
@@ -102,15 +104,19 @@ func (c *Cache) Refresh(ctx context.Context) {
 	c.failed = err != nil
 }
 
-// Read asks for the ACLs that the coordinator's requests depend on.
-func Read(ctx context.Context, source Source) ([]Binding, error) {
+// read asks for the ACLs that decisions are made by.
+func read(ctx context.Context, o Options) ([]Binding, error) {
 	var all []Binding
-	for _, t := range []kmsg.ACLResourceType{kmsg.ACLResourceTypeTransactionalId, kmsg.ACLResourceTypeCluster} {
+	types := []kmsg.ACLResourceType{kmsg.ACLResourceTypeTransactionalId, kmsg.ACLResourceTypeCluster}
+	if o.Topics {
+		types = append(types, kmsg.ACLResourceTypeTopic)
+	}
+	for _, t := range types {
 		req := kmsg.NewPtrDescribeACLsRequest()
 		req.Version = 1 // the oldest with patterns, so that every cluster has it
 		req.ResourceType, req.ResourcePatternType = t, kmsg.ACLResourcePatternTypeAny
 		req.Operation, req.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
-		answer, err := source(ctx, req)
+		answer, err := o.Source(ctx, req)
 		if err != nil {
 			return nil, fmt.Errorf("DescribeAcls: %w", err)
 		}
