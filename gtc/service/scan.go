@@ -10,10 +10,12 @@ import (
 )
 
 // scanForever runs the recovery scan. Each cluster has a goroutine of its own,
-// so one that cannot be reached delays only itself.
+// so one that cannot be reached delays only itself. The first look is at once: it
+// connects, and neither should the first client wait for that nor the metrics say
+// that nobody can be reached.
 func (s *Service) scanForever() {
 	var busy sync.Map // cluster id -> a scan is under way
-	for s.pause(s.o.ScanInterval) {
+	for more := true; more; more = s.pause(s.o.ScanInterval) {
 		ids, err := s.o.Participants.ClusterIDs(s.ctx)
 		if err != nil {
 			s.o.Logger.Warn().Err(err).Msg("recovery scan: a participant cluster cannot be asked; its ids stay as they are")

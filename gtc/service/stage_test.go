@@ -32,8 +32,9 @@ type clusters struct {
 	// end answers an EndTxn; nil is EndDone on EndTxn v5.
 	end func(ctx context.Context, id string, p txnlog.Participant, commit bool) gtc.EndAnswer
 	// open are what a scan finds on each cluster.
-	open     map[string][]gtc.OpenTransaction
-	scanFail error
+	open      map[string][]gtc.OpenTransaction
+	scanFail  error
+	connected int // times that ClusterIDs was asked
 }
 
 func newClusters() *clusters {
@@ -114,6 +115,7 @@ func (c *clusters) Scan(_ context.Context, cluster string, known func(string) bo
 func (c *clusters) ClusterIDs(context.Context) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.connected++
 	return slices.Sorted(maps.Keys(c.open)), nil
 }
 

@@ -411,7 +411,7 @@ func (w *world) write(i, k int8) {
 	case invalidTxnState, producerFenced, invalidMapping:
 		w.tracef("    %s answers %v: the client gives its transaction up", clusterIDs[k], code)
 		c.phase, c.todo = aborts, x.open
-		c.stale |= 1 << k
+		c.stale |= 1<<k | x.aborted | x.committed
 		if c.todo == 0 {
 			w.finish(i)
 		}

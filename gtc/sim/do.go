@@ -297,7 +297,7 @@ func (w *world) goneForGood(h, k int8) {
 	w.own(h)
 	for _, o := range w.pendingOn(h, k) {
 		if x := w.meantBy(o); x >= 0 {
-			w.fromOutside(x, k, false)
+			w.txns[x].outsider |= 1 << k
 		}
 		w.ledger.givenUp++
 	}
