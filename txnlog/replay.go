@@ -64,6 +64,11 @@ func (e *ForeignRecordError) Error() string {
 // there: compaction has removed it between two reads of a replay, after the
 // claim before it had been read. Left out, the decisions of that owner would be
 // lost, and those after them that no later claim saves.
+//
+// In the same way compaction can remove the seal of a producer id whose claim was
+// read before. Then all that the owners after it wrote is left out, and nothing in
+// the log says so, except that another reading leaves out something else, because
+// the claim that misled this one is gone as well: see LeftOut.
 type Replay struct {
 	Partition int32
 	// Entry receives the records that count. Its error ends the replay.
@@ -79,7 +84,13 @@ type Replay struct {
 	// unknown. A later readable record of the id supersedes it.
 	unreadable map[string]*UnknownVersionError
 	names      names
+	leftOut    map[int64]struct{}
 }
+
+// LeftOut tells the producer ids other than the owner's at the time whose records
+// were left out. A second reading of the same records that leaves out those of
+// other producer ids proves that compaction has misled one of the two.
+func (r *Replay) LeftOut() map[int64]struct{} { return r.leftOut }
 
 // Owner returns the producer id and epoch of the claim in effect.
 func (r *Replay) Owner() (producerID int64, producerEpoch int16, ok bool) {
@@ -98,6 +109,12 @@ func (r *Replay) Feed(rec RawRecord) error {
 	}
 	switch {
 	case r.owned && (rec.ProducerID != r.ownerID || rec.ProducerEpoch != r.ownerEpoch):
+		if rec.ProducerID != r.ownerID {
+			if r.leftOut == nil {
+				r.leftOut = make(map[int64]struct{})
+			}
+			r.leftOut[rec.ProducerID] = struct{}{}
+		}
 		r.Skipped(r.foreign(rec, isClaim))
 		return nil
 	case isClaim: // a tombstone of a claim gives the partition to nobody

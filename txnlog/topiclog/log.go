@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -58,7 +59,8 @@ func (l *Log) Partitions() int32 { return l.o.Partitions }
 // Claim implements txnlog.Log. It tries until ctx ends, as long as trying
 // again can help: a partition that cannot be read is not an empty one. Errors
 // that cannot pass are a *txnlog.UnknownVersionError, a *txnlog.CorruptError,
-// and txnlog.ErrFenced when another claim came in between.
+// and txnlog.ErrFenced when another claim came in between. Rarely what was read
+// cannot be trusted (confirm); then the caller drops it and claims again.
 //
 // The log is read before the claim is written, and the rest of it after. So a
 // coordinator that cannot read the partition does not take it from one that
@@ -114,12 +116,48 @@ func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry)
 	if err = t.readTo(ctx, offset); err != nil {
 		return producer{}, err
 	}
+	if err = p.confirm(ctx, r, offset); err != nil {
+		return producer{}, err
+	}
 	if id, epoch, _ := r.Owner(); id != me.id || epoch != me.epoch {
 		return producer{}, p.wrap(fmt.Errorf("%w: producer %d epoch %d claimed it at the same time", txnlog.ErrFenced, id, epoch))
 	}
 	l.o.Logger.Info().Int32("partition", p.id).Int64("offset", offset).
 		Int64("producer_id", me.id).Int16("producer_epoch", me.epoch).Msg("claimed a partition of the log")
 	return me, r.Finish()
+}
+
+// errMisled ends a claim whose reading compaction has changed meanwhile. The
+// caller drops what was read, as after every failure, and claims again; what
+// misled this reading is gone then.
+var errMisled = errors.New("compaction has removed claims while the partition was read, so records may have been left out that count; claim it again")
+
+// confirm makes sure, where records of another producer id were left out, that
+// they are foreign in truth: it reads up to the claim once more, and nothing that
+// was left out may count now. Counter-example: the claim of (P, 5) is read; then
+// compaction removes the seal of P and the claims of P' behind it but the last;
+// everything that the owners under P' decided would be left out as foreign.
+func (p *partition) confirm(ctx context.Context, r *txnlog.Replay, claim int64) error {
+	if len(r.LeftOut()) == 0 {
+		return nil
+	}
+	p.o.Logger.Info().Int32("partition", p.id).Msg("records of other producers were left out: reading again")
+	again := &txnlog.Replay{
+		Partition: p.id,
+		Entry:     func(txnlog.Entry) error { return nil },
+		Skipped:   func(error) {}, // the first reading has reported it
+	}
+	t, err := newTail(ctx, p, again)
+	if err != nil {
+		return err
+	}
+	if err := t.readTo(ctx, claim); err != nil {
+		return err
+	}
+	if !maps.Equal(r.LeftOut(), again.LeftOut()) {
+		return p.wrap(errMisled)
+	}
+	return nil
 }
 
 // skipped reports a record that replay leaves out.
