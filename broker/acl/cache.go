@@ -80,8 +80,23 @@ func (c *Cache) run(ctx context.Context) {
 	}
 }
 
-// Allows says whether a request may be done by the ACLs last read.
-func (c *Cache) Allows(q Request) bool { return c.rules.Load().Allows(q) }
+// Allows says whether a request may be done by the ACLs last read. At debug
+// level the log has what was refused.
+func (c *Cache) Allows(q Request) bool {
+	if c.rules.Load().Allows(q) {
+		return true
+	}
+	c.o.Log.Debug().Str("principal", q.Principal).Str("host", q.Host).Str("operation", operationName(q.Operation)).
+		Stringer("resource", q.Type).Str("name", q.Name).Msg("denied")
+	return false
+}
+
+func operationName(op kmsg.ACLOperation) string {
+	if op == TwoPhaseCommit {
+		return "TWO_PHASE_COMMIT"
+	}
+	return op.String()
+}
 
 // Refresh looks now.
 func (c *Cache) Refresh(ctx context.Context) {
