@@ -134,7 +134,11 @@ func TestPropertiesAreReadAsJavaReadsThem(t *testing.T) {
 }
 
 func TestBadConfigurationIsNamedWithItsLine(t *testing.T) {
-	const jaas = "gtc.cluster.us.sasl.jaas.config="
+	const (
+		jaas          = "gtc.cluster.us.sasl.jaas.config="
+		plainListener = "listeners=SASL_PLAINTEXT://x:1\nsasl.enabled.mechanisms=PLAIN\nlistener.name.sasl_plaintext.plain.sasl.jaas.config="
+		gtcOnly       = "process.roles=gtc\ngtc.clusters=us\ngtc.cluster.us.bootstrap.servers=us:9092\ngtc.home.bootstrap.servers=home:9092\n"
+	)
 	sasl := twoClusters + "gtc.cluster.us.security.protocol=SASL_SSL\ngtc.cluster.us.sasl.mechanism=PLAIN\n"
 	for name, c := range map[string]struct {
 		file     string
@@ -171,6 +175,29 @@ func TestBadConfigurationIsNamedWithItsLine(t *testing.T) {
 		"two listeners of a name":  {file: "listeners=PLAINTEXT://:1,PLAINTEXT://:2", key: "listeners", line: 1, says: "twice"},
 		"listener without scheme":  {file: "listeners=localhost:9092", key: "listeners", line: 1, says: "PLAINTEXT://host:port"},
 		"listener with bad port":   {file: "listeners=PLAINTEXT://x:65536", key: "listeners", line: 1, says: "0 to 65535"},
+		"TLS without a key":        {file: "listeners=SSL://x:1", key: "ssl.keystore.location", says: "is missing, and the listener SSL speaks TLS"},
+		"a key without its chain":  {file: "listeners=SSL://x:1\nssl.keystore.key=geheim", key: "ssl.keystore.key", line: 2, says: "ssl.keystore.certificate.chain belongs to it"},
+		"a key twice":              {file: "listeners=SSL://x:1\nssl.keystore.location=/k\nssl.keystore.key=geheim\nssl.keystore.certificate.chain=c", key: "ssl.keystore.location", line: 2, says: "not both"},
+		"mTLS without authorities": {file: "listeners=SSL://x:1\nssl.keystore.location=/k\nssl.client.auth=required", key: "ssl.truststore.location", says: "nobody says"},
+		"SASL without mechanisms":  {file: "listeners=SASL_PLAINTEXT://x:1", key: "sasl.enabled.mechanisms", says: "is missing"},
+		"PLAIN without users":      {file: "listeners=SASL_PLAINTEXT://x:1\nsasl.enabled.mechanisms=PLAIN", key: "listener.name.sasl_plaintext.plain.sasl.jaas.config", says: "is missing"},
+		"PLAIN user, no password":  {file: plainListener + `org.apache.kafka.common.security.plain.PlainLoginModule required user_geheim="";`, key: "listener.name.sasl_plaintext.plain.sasl.jaas.config", line: 3, says: "without name or password"},
+		"PLAIN without a user":     {file: plainListener + `org.apache.kafka.common.security.plain.PlainLoginModule required username="geheim";`, key: "listener.name.sasl_plaintext.plain.sasl.jaas.config", line: 3, says: "names no user"},
+		"SCRAM user malformed":     {file: "listeners=SASL_PLAINTEXT://x:1\nsasl.enabled.mechanisms=SCRAM-SHA-256\nsasl.scram.credentials=alice:geheim", key: "sasl.scram.credentials", line: 3, says: "entry 1"},
+		"ssl key, plain listener":  {file: "ssl.client.auth=none", key: "ssl.client.auth", line: 1, says: "no listener speaks TLS"},
+		"sasl key, plain listener": {file: "listeners=PLAINTEXT://x:1\nlistener.name.plaintext.sasl.enabled.mechanisms=PLAIN", key: "listener.name.plaintext.sasl.enabled.mechanisms", line: 2, says: "not the listener PLAINTEXT"},
+		"key of no listener":       {file: "listener.name.client.ssl.client.auth=none", key: "listener.name.client.ssl.client.auth", line: 1, says: `"client" is not in listeners`},
+		"mistyped listener key":    {file: "listener.name.plaintext.ssl.client.aut=none", key: "listener.name.plaintext.ssl.client.aut", line: 1, says: "did you mean listener.name.plaintext.ssl.client.auth?"},
+		"protocol unknown":         {file: "listener.security.protocol.map=A:TLS", key: "listener.security.protocol.map", line: 1, says: "not one of PLAINTEXT"},
+		"advertised stranger":      {file: "advertised.listeners=SSL://h:1", key: "advertised.listeners", line: 1, says: "not in listeners"},
+		"advertised in part":       {file: "listeners=PLAINTEXT://:1,A://:2\nlistener.security.protocol.map=A:PLAINTEXT\nadvertised.listeners=A://h:2", key: "advertised.listeners", line: 3, says: "PLAINTEXT of listeners is missing"},
+		"gtc with two listeners":   {file: gtcOnly + "listeners=PLAINTEXT://:1,A://:2\nlistener.security.protocol.map=A:PLAINTEXT", key: "listeners", line: 5, says: "has one listener"},
+		"gtc relays to nobody":     {file: gtcOnly + "listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN", key: "listeners", line: 5, says: "leaves to its home cluster"},
+		"gtc has no users":         {file: gtcOnly + "sasl.scram.credentials=x", key: "sasl.scram.credentials", line: 5, says: "belongs to the role"},
+		"another authorizer":       {file: "authorizer.class.name=my.Authorizer", key: "authorizer.class.name", line: 1, says: "StandardAuthorizer"},
+		"super users of nothing":   {file: "super.users=User:a", key: "super.users", line: 1, says: "no effect"},
+		"a super user's name":      {file: "authorizer.class.name=" + config.StandardAuthorizer + "\nsuper.users=User:a;alice", key: "super.users", line: 2, says: `"alice" is not a principal`},
+		"free for all in kfake":    {file: "authorizer.class.name=" + config.StandardAuthorizer + "\nallow.everyone.if.no.acl.found=true", key: "allow.everyone.if.no.acl.found", line: 2, says: "belongs to the role"},
 		"listener without a map":   {file: "listeners=CLIENT://x:1", key: "listeners", line: 1, says: "listener.security.protocol.map=CLIENT:"},
 		"advertised nowhere":       {file: "advertised.listeners=PLAINTEXT://0.0.0.0:9092", key: "advertised.listeners", line: 1, says: "name the host"},
 		"role not had":             {file: "global.transaction.max.timeout.ms=1", key: "global.transaction.max.timeout.ms", line: 1, says: "process.roles is broker"},
@@ -320,4 +347,54 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("neither a configuration nor an error, or both: %v %v", c, err)
 		}
 	})
+}
+
+func TestListenersAndWhatTheyAskFor(t *testing.T) {
+	c := mustParse(t, `
+listeners=PLAINTEXT://127.0.0.1:1,CLIENT://:2,OPS://[::1]:3
+listener.security.protocol.map=CLIENT:SASL_SSL,OPS:SSL
+advertised.listeners=PLAINTEXT://a:1,CLIENT://b:2,OPS://c:0
+ssl.keystore.location=/all.pem
+ssl.truststore.location=/ca.pem
+ssl.client.auth=required
+listener.name.client.ssl.keystore.location=/client.pem
+sasl.enabled.mechanisms=PLAIN, SCRAM-SHA-512
+listener.name.client.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+    username="admin" password="x" user_alice="a;\\"b" user_bob-1="c";
+sasl.scram.credentials=SCRAM-SHA-512=[name=carol,password=d,]e];SCRAM-SHA-256=[name=dan,password=f]
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:CN=ops,O=x; User:alice;
+`)
+	if len(c.Listeners) != 3 {
+		t.Fatalf("%d listeners", len(c.Listeners))
+	}
+	plain, client, ops := c.Listeners[0], c.Listeners[1], c.Listeners[2]
+	if plain.TLS != nil || plain.SASL != nil || plain.Bind.Port != 1 || plain.Advertised != (config.HostPort{Host: "a", Port: 1}) {
+		t.Errorf("PLAINTEXT: %+v", plain)
+	}
+	if client.TLS == nil || client.TLS.KeyStore.Location != "/client.pem" || client.TLS.ClientAuth != config.ClientAuthNone {
+		t.Errorf("CLIENT, whose clients have a name already: %+v", client.TLS)
+	}
+	if client.SASL == nil || !slices.Equal(client.SASL.Mechanisms, []string{"PLAIN", "SCRAM-SHA-512"}) ||
+		len(client.SASL.PlainUsers) != 2 || string(client.SASL.PlainUsers["alice"]) != `a;"b` || string(client.SASL.PlainUsers["bob-1"]) != "c" {
+		t.Errorf("CLIENT: %+v", client.SASL)
+	}
+	if ops.SASL != nil || ops.TLS == nil || ops.TLS.KeyStore.Location != "/all.pem" || ops.TLS.ClientAuth != config.ClientAuthRequired || ops.Bind.Host != "::1" {
+		t.Errorf("OPS: %+v", ops)
+	}
+	if len(c.ScramUsers) != 2 || c.ScramUsers[0].Name != "carol" || string(c.ScramUsers[0].Password) != "d,]e" || c.ScramUsers[1].Mechanism != "SCRAM-SHA-256" {
+		t.Errorf("users of SCRAM: %q", c.ScramUsers)
+	}
+	if a := c.Authorizer; a == nil || !slices.Equal(a.SuperUsers, []string{"User:CN=ops,O=x", "User:alice"}) || !slices.Equal(a.SuperUserNames, []string{"CN=ops,O=x", "alice"}) {
+		t.Errorf("authorizer: %+v", c.Authorizer)
+	}
+	var printed bytes.Buffer
+	if err := c.Print(&printed); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"listener.name.client.ssl.keystore.location=/client.pem", "listener.name.client.plain.sasl.jaas.config=" + config.Hidden, "sasl.scram.credentials=" + config.Hidden} {
+		if !strings.Contains(printed.String(), line) {
+			t.Errorf("the printed configuration lacks %s", line)
+		}
+	}
 }
