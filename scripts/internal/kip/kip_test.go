@@ -420,9 +420,13 @@ func keys(t *testing.T, p page) {
 			have[prefix+strings.Trim(row[0], "`")] = row[1] + " " + row[2]
 		}
 	}
+	for _, row := range p.table(t, "listener key") {
+		name := strings.Trim(row[0], "`")
+		have[name], have["listener.name."+config.ListenerName+"."+name] = row[1]+" "+row[2], row[1]
+	}
 	_, besides, _ := strings.Cut(string(p), "The reference's node has these besides")
 	besides, _, _ = strings.Cut(besides, "\n")
-	for _, m := range regexp.MustCompile("`([a-z.]+)`").FindAllStringSubmatch(besides, -1) {
+	for _, m := range regexp.MustCompile("`([a-z.<>]+)`").FindAllStringSubmatch(besides, -1) {
 		have[m[1]] = ""
 	}
 	for _, k := range config.Keys() {
