@@ -40,7 +40,8 @@ const (
 	ParticipantHeuristicCommit ParticipantState = 2
 	// ParticipantHeuristicAbort: it aborted although commit was decided.
 	ParticipantHeuristicAbort ParticipantState = 3
-	// ParticipantHeuristicUnknown: it has ended, nobody can tell how.
+	// ParticipantHeuristicUnknown: it has ended, nobody can tell how; or an
+	// operator has given it up.
 	ParticipantHeuristicUnknown ParticipantState = 4
 )
 
