@@ -1,0 +1,93 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance/proxy"
+	"github.com/kafka-gtc/kafka-gtc/conformance/report"
+	"github.com/kafka-gtc/kafka-gtc/conformance/wrong"
+)
+
+// Proof is one case against one deliberately wrong target.
+type Proof struct {
+	Case  *Case
+	Fault wrong.Fault
+	// Result is what the case said. Caught is that it failed for what it saw,
+	// and not because its time was over, unless the fault is one that stalls.
+	Result report.Result
+	Caught bool
+}
+
+// stallDeadline is that of a case whose wrong target never does what the case
+// waits for.
+const stallDeadline = 8 * time.Second
+
+// Prove runs each case against each of its wrong targets. The suite's target
+// must be right, have one node, and have its participants behind backs, in the
+// order of the participants.
+func (s *Suite) Prove(ctx context.Context, cases []*Case, backs []*wrong.Back, done func(Proof)) []Proof {
+	var all []*Proof
+	for _, c := range cases {
+		for _, w := range c.Wrong {
+			all = append(all, &Proof{Case: c, Fault: w})
+		}
+	}
+	var mu sync.Mutex
+	one := func(p *Proof) {
+		s.prove(ctx, p, backs)
+		mu.Lock()
+		defer mu.Unlock()
+		done(*p)
+	}
+	slots := make(chan struct{}, max(1, s.Parallel))
+	var running sync.WaitGroup
+	for _, p := range all {
+		if !p.Case.Alone {
+			slots <- struct{}{}
+			running.Go(func() { defer func() { <-slots }(); one(p) })
+		}
+	}
+	running.Wait()
+	out := make([]Proof, len(all))
+	for i, p := range all {
+		if p.Case.Alone {
+			one(p)
+		}
+		out[i] = *p
+	}
+	return out
+}
+
+func (s *Suite) prove(ctx context.Context, p *Proof, backs []*wrong.Back) {
+	mine, target := *s, *s.target
+	mine.target = &target
+	if p.Fault.Stalls {
+		mine.Deadline = stallDeadline
+	}
+	var setup func(*Run)
+	if p.Fault.Back {
+		setup = func(r *Run) {
+			for _, b := range backs {
+				r.later(b.Switch(r.name, p.Fault.Hooks))
+			}
+		}
+	} else {
+		front, err := proxy.Listen(ctx, "127.0.0.1:0", s.target.first(), p.Fault.Hooks)
+		if err != nil {
+			p.Result = report.Result{Text: fmt.Sprintf("no wrong target: %v", err)}
+			return
+		}
+		defer front.Close()
+		target.Bootstrap = front.Addr()
+	}
+	p.Result = mine.one(ctx, p.Case, setup)
+	late := strings.HasSuffix(p.Result.Text, mine.overdue())
+	p.Caught = p.Result.Verdict == report.Failed && (!late || p.Fault.Stalls)
+}
+
+// overdue ends the text of a case whose deadline has passed.
+func (s *Suite) overdue() string { return " (the case had " + s.Deadline.String() + ")" }

@@ -1,0 +1,280 @@
+// Package rig starts the targets that the conformance suite of this repository
+// is run against: mini-brokers as processes, real Kafka clusters, and nodes that
+// are coordinators alone. What it hands over is what anybody writes into a
+// properties file; the suite knows a target by that only.
+package rig
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance"
+	"github.com/kafka-gtc/kafka-gtc/conformance/node"
+	"github.com/kafka-gtc/kafka-gtc/conformance/proxy"
+	"github.com/kafka-gtc/kafka-gtc/conformance/wrong"
+)
+
+// Options say what to start.
+type Options struct {
+	// Dir is for data, logs and the binary.
+	Dir string
+	// Minibroker is the binary of the nodes; built when empty.
+	Minibroker string
+	// Name is for the report.
+	Name string
+	// Subject, when it has an address, is the first participant, in place of a
+	// mini-broker.
+	Subject conformance.ParticipantTarget
+	// Home, when not empty, is a cluster on which two nodes with the role gtc
+	// alone keep their log. Otherwise one node keeps its own.
+	Home string
+	// Proof puts a wrong.Back between the coordinator and each of the first two
+	// participants.
+	Proof bool
+}
+
+// Rig is what runs.
+type Rig struct {
+	Target *conformance.Target
+	// Backs are in the order of the participants, nil without Options.Proof.
+	Backs []*wrong.Back
+
+	o     Options
+	nodes []*node.Node
+	backs []*proxy.Proxy
+}
+
+// How the coordinator is configured. A vote on a busy machine takes longer than
+// on an idle one, and must not be taken for an unreachable participant.
+const (
+	scanInterval   = 250 * time.Millisecond
+	requestTimeout = 4 * time.Second
+	maxTimeout     = 15 * time.Minute
+	password       = "conformance"
+)
+
+// Start starts all. Stop it, also after an error.
+func Start(ctx context.Context, o Options) (*Rig, error) {
+	r := &Rig{o: o}
+	if r.o.Minibroker == "" {
+		r.o.Minibroker = filepath.Join(o.Dir, "minibroker")
+		out, err := exec.CommandContext(ctx, "go", "build", "-o", r.o.Minibroker, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker").CombinedOutput()
+		if err != nil {
+			return r, fmt.Errorf("rig: building the mini-broker: %w\n%s", err, out)
+		}
+	}
+	r.Target = &conformance.Target{
+		Name: cmp.Or(o.Name, "mini-broker"), Principals: map[string]*conformance.Security{},
+		Unreachable: "cluster-gone", Mismatch: "cluster-mismatch", Closed: "cluster-closed",
+		ScanInterval: scanInterval, MaxTimeout: maxTimeout, RequestTimeout: requestTimeout, Expiration: 168 * time.Hour,
+	}
+	clusters, err := r.participants(ctx)
+	if err != nil {
+		return r, err
+	}
+	if o.Home != "" {
+		return r, r.group(ctx, clusters)
+	}
+	return r, r.single(ctx, clusters)
+}
+
+// Stop ends all.
+func (r *Rig) Stop() {
+	for i := len(r.nodes) - 1; i >= 0; i-- {
+		if r.nodes[i].Process != nil {
+			r.nodes[i].Stop()
+		}
+	}
+	for _, p := range r.backs {
+		p.Close()
+	}
+}
+
+// participants starts the clusters, and returns the coordinator's properties
+// that name them.
+func (r *Rig) participants(ctx context.Context) ([]string, error) {
+	subject := r.o.Subject
+	if subject.Bootstrap == "" {
+		n, err := r.broker(ctx, "us")
+		if err != nil {
+			return nil, err
+		}
+		subject = conformance.ParticipantTarget{Name: "us", Bootstrap: n.Addr}
+	}
+	companion, err := r.broker(ctx, "eu")
+	if err != nil {
+		return nil, err
+	}
+	closed, err := r.broker(ctx, "closed", "transaction.max.timeout.ms=900000", "transaction.two.phase.commit.enable=false")
+	if err != nil {
+		return nil, err
+	}
+	properties := []string{
+		"gtc.clusters=us,eu,gone,mismatch,closed",
+		"gtc.cluster.gone.cluster.id=cluster-gone", "gtc.cluster.gone.bootstrap.servers=" + r.freeAddr(ctx),
+		"gtc.cluster.mismatch.cluster.id=cluster-mismatch", "gtc.cluster.mismatch.bootstrap.servers=" + closed.Addr,
+		"gtc.cluster.closed.cluster.id=cluster-closed", "gtc.cluster.closed.bootstrap.servers=" + closed.Addr,
+	}
+	for i, p := range []conformance.ParticipantTarget{subject, {Name: "eu", Bootstrap: companion.Addr}} {
+		p.Via = r.freeAddr(ctx)
+		at := p.Via
+		if r.o.Proof {
+			back := wrong.NewBack()
+			px, err := proxy.Listen(ctx, "127.0.0.1:0", p.Via, back.Hooks())
+			if err != nil {
+				return nil, err
+			}
+			at, r.backs, r.Backs = px.Addr(), append(r.backs, px), append(r.Backs, back)
+		}
+		properties = append(properties, fmt.Sprintf("gtc.cluster.%s.bootstrap.servers=%s", []string{"us", "eu"}[i], at))
+		r.Target.Participants = append(r.Target.Participants, p)
+	}
+	return properties, nil
+}
+
+// broker starts a cluster that has opted in both ways unless more says
+// otherwise. It keeps its data in memory.
+func (r *Rig) broker(ctx context.Context, name string, more ...string) (*node.Node, error) {
+	addr := r.freeAddr(ctx)
+	if more == nil {
+		more = []string{"transaction.max.timeout.ms=2147483647", "transaction.two.phase.commit.enable=true", "unstable.api.versions.enable=true"}
+	}
+	return r.start(ctx, name, addr, append([]string{
+		"process.roles=broker", "cluster.id=cluster-" + name, "listeners=PLAINTEXT://" + addr, "log.dirs=", "auto.create.topics.enable=false",
+	}, more...))
+}
+
+func (r *Rig) start(ctx context.Context, name, addr string, properties []string) (*node.Node, error) {
+	n, err := node.New(r.o.Minibroker, r.o.Dir, name, addr, properties)
+	if err != nil {
+		return nil, err
+	}
+	r.nodes = append(r.nodes, n)
+	return n, n.Start(context.WithoutCancel(ctx))
+}
+
+// coordinator are the properties of every coordinator.
+func coordinator() []string {
+	return []string{
+		fmt.Sprintf("global.transaction.scan.interval.ms=%d", scanInterval.Milliseconds()),
+		fmt.Sprintf("global.transaction.participant.request.timeout.ms=%d", requestTimeout.Milliseconds()),
+		fmt.Sprintf("global.transaction.max.timeout.ms=%d", maxTimeout.Milliseconds()),
+		"global.transaction.retry.backoff.max.ms=200", "global.transaction.state.log.num.partitions=4",
+	}
+}
+
+// single is one node that is broker and coordinator, with access control.
+func (r *Rig) single(ctx context.Context, clusters []string) error {
+	addr, metrics := r.freeAddr(ctx), r.freeAddr(ctx)
+	users := ""
+	for _, name := range []string{"suite", "reader", "stranger", "operator"} {
+		users += fmt.Sprintf(" user_%s=%q", name, password)
+		file := filepath.Join(r.o.Dir, name+".client.properties")
+		text := fmt.Sprintf("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=%s required username=%q password=%q;\n", plainModule, name, password)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return err
+		}
+		s, err := conformance.ReadSecurity(file)
+		if err != nil {
+			return err
+		}
+		if r.Target.Principals[name] = s; name == "suite" {
+			r.Target.Security = s
+			delete(r.Target.Principals, name)
+		}
+	}
+	n, err := r.start(ctx, "gtc", addr, append(append(coordinator(), clusters...),
+		"process.roles=broker,gtc", "listeners=SASL_PLAINTEXT://"+addr, "log.dirs="+filepath.Join(r.o.Dir, "gtc"), "cluster.id=cluster-home",
+		"sasl.enabled.mechanisms=PLAIN", "listener.name.sasl_plaintext.plain.sasl.jaas.config="+plainModule+" required"+users+";",
+		"authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users=User:suite",
+		"metrics.listener="+metrics))
+	if err != nil {
+		return err
+	}
+	r.Target.Bootstrap, r.Target.Home, r.Target.Metrics = addr, addr, "http://"+metrics+"/metrics"
+	r.Target.Nodes = []conformance.NodeTarget{r.actions(n)}
+	return r.grant(ctx)
+}
+
+const plainModule = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+// grant gives the principals of the suite their rights.
+func (r *Rig) grant(ctx context.Context) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.Target.Bootstrap), kgo.SASL(r.Target.Security.SASL))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	for _, b := range []*kadm.ACLBuilder{
+		kadm.NewACLs().TransactionalIDs("conformance-").ResourcePatternType(kadm.ACLPatternPrefixed).Allow("User:reader", "User:operator").Operations(kadm.OpDescribe),
+		kadm.NewACLs().Clusters().ResourcePatternType(kadm.ACLPatternLiteral).Allow("User:operator").Operations(kadm.OpAlter),
+	} {
+		b.AllowHosts("*")
+		got, err := kadm.NewClient(cl).CreateACLs(ctx, b)
+		if err == nil {
+			for _, g := range got {
+				err = cmp.Or(err, g.Err)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("rig: ACLs: %w", err)
+		}
+	}
+	return nil
+}
+
+// group is two nodes that are coordinators alone.
+func (r *Rig) group(ctx context.Context, clusters []string) error {
+	r.Target.Home = r.o.Home
+	var bootstrap []string
+	for _, id := range []string{"1", "2"} {
+		addr := r.freeAddr(ctx)
+		n, err := r.start(ctx, "gtc-"+id, addr, append(append(coordinator(), clusters...),
+			"process.roles=gtc", "node.id="+id, "listeners=PLAINTEXT://"+addr, "gtc.home.bootstrap.servers="+r.o.Home,
+			"global.transaction.coordinator.session.timeout.ms=6000",
+			"global.transaction.state.log.replication.factor=1", "global.transaction.state.log.min.isr=1"))
+		if err != nil {
+			return err
+		}
+		bootstrap = append(bootstrap, addr)
+		r.Target.Nodes = append(r.Target.Nodes, r.actions(n))
+	}
+	r.Target.Bootstrap = strings.Join(bootstrap, ",")
+	return nil
+}
+
+func (r *Rig) actions(n *node.Node) conformance.NodeTarget {
+	signal := func(s syscall.Signal) conformance.Action {
+		return func(context.Context) error { return n.Signal(s) }
+	}
+	return conformance.NodeTarget{
+		Name:  n.Name,
+		Kill:  func(context.Context) error { return n.Kill() },
+		Start: func(ctx context.Context) error { return n.Start(context.WithoutCancel(ctx)) },
+		Pause: signal(syscall.SIGSTOP), Resume: signal(syscall.SIGCONT),
+	}
+}
+
+// freeAddr stays below the ports that systems give to outgoing connections: one
+// of those could sit on it before the node does.
+func (r *Rig) freeAddr(ctx context.Context) string {
+	for {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
+		if ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err == nil {
+			_ = ln.Close()
+			return addr
+		}
+	}
+}

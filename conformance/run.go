@@ -1,0 +1,317 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance/proxy"
+	"github.com/kafka-gtc/kafka-gtc/wire"
+)
+
+// Run is one execution of one case: its names, connections and messages.
+type Run struct {
+	// A is the participant that the run is about, B its companion.
+	A, B *Participant
+
+	s     *Suite
+	ctx   context.Context
+	name  string // prefix of all ids and topics
+	trace *trace
+
+	mu     sync.Mutex
+	idle   map[string][]*conn // by principal and address
+	routes map[string]string  // address of the coordinator by id
+	undo   []func()
+	count  int
+}
+
+// failure and inapplicable are what ends a case's function early.
+type (
+	failure      struct{ text string }
+	inapplicable struct{ reason string }
+)
+
+// Failf ends the case as failed. The text speaks of roles and not of ids, so
+// that two runs say the same.
+func (r *Run) Failf(format string, args ...any) { panic(failure{fmt.Sprintf(format, args...)}) }
+
+// Check ends the case as failed unless ok.
+func (r *Run) Check(ok bool, format string, args ...any) {
+	if !ok {
+		r.Failf(format, args...)
+	}
+}
+
+// NotApplicable ends the case: the target cannot be asked for this.
+func (r *Run) NotApplicable(reason string) { panic(inapplicable{reason}) }
+
+// Must ends the case as failed on an error.
+func (r *Run) Must(err error, doing string) {
+	if err != nil {
+		r.Failf("%s: %v", doing, err)
+	}
+}
+
+// Note puts a remark between the messages.
+func (r *Run) Note(text string) { r.trace.note(text) }
+
+// Context ends at the deadline of the case.
+func (r *Run) Context() context.Context { return r.ctx }
+
+// ID makes a global transactional id of this case.
+func (r *Run) ID() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	return fmt.Sprintf("%sid-%d", r.name, r.count)
+}
+
+func (r *Run) ours(id string) bool { return strings.HasPrefix(id, r.name) }
+
+// later is called when the case ends, last first.
+func (r *Run) later(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.undo = append(r.undo, f)
+}
+
+func (r *Run) end() {
+	for _, f := range slices.Backward(r.undo) {
+		f()
+	}
+	for _, cs := range r.idle {
+		for _, c := range cs {
+			_ = c.Close()
+		}
+	}
+}
+
+// Go runs f beside the case; the returned function waits for it and fails as f
+// has failed.
+func (r *Run) Go(f func()) (wait func()) {
+	done := make(chan any, 1)
+	go func() {
+		defer func() { done <- recover() }()
+		f()
+	}()
+	return func() {
+		if p := <-done; p != nil {
+			panic(p)
+		}
+	}
+}
+
+// Until polls until ok says true, and fails with what it last said.
+func (r *Run) Until(what string, ok func() (bool, string)) {
+	var said string
+	for {
+		var done bool
+		if done, said = ok(); done {
+			return
+		}
+		if !r.pause(20 * time.Millisecond) {
+			r.Failf("%s: not in time; last: %s", what, said)
+		}
+	}
+}
+
+// Never polls for a while, and fails as soon as seen says true.
+func (r *Run) Never(what string, during time.Duration, seen func() (bool, string)) {
+	for end := time.Now().Add(during); time.Now().Before(end); {
+		if bad, said := seen(); bad {
+			r.Failf("%s: %s", what, said)
+		}
+		if !r.pause(20 * time.Millisecond) {
+			r.Failf("%s: the case's time is over", what)
+		}
+	}
+}
+
+func (r *Run) pause(d time.Duration) bool {
+	select {
+	case <-r.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// --- asking -------------------------------------------------------------------
+
+// ask sends one request on a connection that nobody else uses meanwhile.
+func (r *Run) ask(to, addr, principal string, sec *Security, req kmsg.Request) (kmsg.Response, error) {
+	key := principal + "@" + addr
+	r.mu.Lock()
+	var c *conn
+	if n := len(r.idle[key]); n > 0 {
+		c, r.idle[key] = r.idle[key][n-1], r.idle[key][:n-1]
+	}
+	r.mu.Unlock()
+	asked := time.Now()
+	var err error
+	if c == nil {
+		c, err = dial(r.ctx, addr, sec)
+	}
+	var resp kmsg.Response
+	if err == nil {
+		resp, err = c.roundTrip(r.ctx, req)
+	}
+	from := "client"
+	if principal != "" {
+		from = principal
+	}
+	if err != nil {
+		if c != nil {
+			_ = c.Close()
+		}
+		r.trace.add(from, to, req, nil, asked, time.Now(), err)
+		return nil, err
+	}
+	r.mu.Lock()
+	r.idle[key] = append(r.idle[key], c)
+	r.mu.Unlock()
+	r.trace.add(from, to, req, resp, asked, time.Now(), nil)
+	return resp, nil
+}
+
+// front asks the node at an address of the coordinator, once.
+func (r *Run) front(addr, principal string, req kmsg.Request) (kmsg.Response, error) {
+	sec := r.s.target.Security
+	if principal != "" {
+		sec = r.s.target.Principals[principal]
+	}
+	return r.ask("coordinator", addr, principal, sec, req)
+}
+
+// Bootstrap asks the bootstrap node, once.
+func (r *Run) Bootstrap(req kmsg.Request) kmsg.Response {
+	resp, err := r.front(r.s.target.Bootstrap, "", req)
+	r.Must(err, wire.NameForKey(req.Key())+" at the bootstrap address")
+	return resp
+}
+
+// Find asks where the coordinator of an id is.
+func (r *Run) Find(id string) wire.FindCoordinatorResponseCoordinator {
+	req := wire.NewPtrFindCoordinatorRequest()
+	req.CoordinatorType, req.CoordinatorKeys = wire.CoordinatorTypeGlobalTransaction, []string{id}
+	resp := r.Bootstrap(req).(*wire.FindCoordinatorResponse)
+	r.Check(len(resp.Coordinators) == 1, "FindCoordinator answered %d coordinators for one id", len(resp.Coordinators))
+	return resp.Coordinators[0]
+}
+
+// ask again: nothing is known from this answer.
+var again = []int16{
+	kerr.NotCoordinator.Code, kerr.CoordinatorLoadInProgress.Code, kerr.CoordinatorNotAvailable.Code,
+}
+
+// Coordinator asks the coordinator of an id, and again while it is being found
+// or is loading, or the connection ends.
+func (r *Run) Coordinator(id string, req kmsg.Request) kmsg.Response { return r.As("", id, req) }
+
+// As is Coordinator in the name of another principal.
+func (r *Run) As(principal, id string, req kmsg.Request) kmsg.Response {
+	var last error
+	for {
+		addr, err := r.route(principal, id)
+		if err == nil {
+			var resp kmsg.Response
+			if resp, err = r.front(addr, principal, req); err == nil {
+				code := codeOf(resp)
+				if !slices.Contains(again, code) {
+					return resp
+				}
+				err = wire.ErrorForCode(code)
+			}
+		}
+		last = err
+		r.mu.Lock()
+		delete(r.routes, id)
+		r.mu.Unlock()
+		if !r.pause(50 * time.Millisecond) {
+			r.Failf("%s has no answer that says something: %v", wire.NameForKey(req.Key()), last)
+		}
+	}
+}
+
+func (r *Run) route(principal, id string) (string, error) {
+	if len(r.s.target.Nodes) == 1 {
+		return r.s.target.Bootstrap, nil
+	}
+	r.mu.Lock()
+	addr := r.routes[id]
+	r.mu.Unlock()
+	if addr != "" {
+		return addr, nil
+	}
+	req := wire.NewPtrFindCoordinatorRequest()
+	req.CoordinatorType, req.CoordinatorKeys = wire.CoordinatorTypeGlobalTransaction, []string{id}
+	for _, at := range r.s.target.bootstraps() {
+		resp, err := r.front(at, "", req)
+		if err != nil {
+			continue
+		}
+		c := resp.(*wire.FindCoordinatorResponse).Coordinators
+		if len(c) != 1 || c[0].ErrorCode != 0 {
+			continue
+		}
+		addr = fmt.Sprintf("%s:%d", c[0].Host, c[0].Port)
+		r.mu.Lock()
+		r.routes[id] = addr
+		r.mu.Unlock()
+		return addr, nil
+	}
+	_ = principal
+	return "", errNobody
+}
+
+var errNobody = errors.New("no node names a coordinator of the id")
+
+// codeOf is the code of an answer of one of the coordinator's RPCs.
+func codeOf(resp kmsg.Response) int16 {
+	switch resp := resp.(type) {
+	case *wire.InitGlobalTxnResponse:
+		return resp.ErrorCode
+	case *wire.EndGlobalTxnResponse:
+		return resp.ErrorCode
+	case *wire.ResolveGlobalTransactionResponse:
+		return resp.ErrorCode
+	case *wire.ListGlobalTransactionsResponse:
+		return resp.ErrorCode
+	case *wire.DescribeGlobalTransactionsResponse:
+		for i := range resp.GlobalTransactions {
+			if c := resp.GlobalTransactions[i].ErrorCode; slices.Contains(again, c) {
+				return c
+			}
+		}
+	}
+	return 0
+}
+
+// --- listening in ---------------------------------------------------------------
+
+// OnRequest is called for each request of the coordinator to the participant
+// that names an id of this case. It may change, answer, hold or cut it.
+func (p *Participant) OnRequest(r *Run, f func(*proxy.Exchange)) { p.hook(r, &rule{request: f}) }
+
+// OnAnswer is OnRequest for the answers.
+func (p *Participant) OnAnswer(r *Run, f func(*proxy.Exchange)) { p.hook(r, &rule{answer: f}) }
+
+func (p *Participant) hook(r *Run, x *rule) {
+	x.ours = r.ours
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = append(p.rules, x)
+	r.later(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.rules = slices.DeleteFunc(p.rules, func(y *rule) bool { return x == y })
+	})
+}
