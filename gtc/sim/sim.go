@@ -119,7 +119,7 @@ func newSimulated(rng *rand.Rand, ws *weights) world {
 		machine: gtc.Config{
 			MaxTimeoutMillis: 1000, VoteTimeoutMillis: int64(pick(5, 20)),
 			RetryBackoffMillis: 1, RetryBackoffMaxMillis: 8,
-			ExpirationMillis: 1 << 40, ScanIntervalMillis: 50, // longer than everything else together, see age
+			ExpirationMillis: 1 << 40, ScanIntervalMillis: 1_000_000, // longer than everything else together, see age
 			MaxParticipants: maxClusters, MaxWaiters: pick(2, 16),
 		},
 		sessionTimeout: int32(pick(10, 30)), patience: int32(pick(0, 4, 40)),
@@ -165,6 +165,7 @@ func (w *world) lately(rng *rand.Rand, ws *weights) {
 	}
 	if rng.IntN(8) == 0 {
 		w.budget.ages, ws[mvAge] = int8(pick(1, 2)), pick(5, 20)
+		ws[mvClock], ws[mvScan], w.budget.scans = 3, 5, 40
 	}
 }
 
