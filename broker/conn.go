@@ -325,6 +325,9 @@ func (c *conn) nextUpstream(in *bufio.Reader, a *answer) ([]byte, error) {
 	if err == nil {
 		err = checkID(frame, a.req.correlationID)
 	}
+	if err == nil {
+		err = c.f.opts.Embedded.storage.err()
+	}
 	journal := c.f.journals(a.req.key)
 	if err != nil {
 		if journal {

@@ -32,6 +32,7 @@ type Embedded struct {
 	cluster   *kfake.Cluster
 	producers *producers
 	ln        *memoryListener
+	storage   *storage
 	clusterID string
 	// superUser is the name of the node's own clients, which kfake lets do
 	// everything; empty: it lets everybody, because there is no authorizer.
@@ -52,7 +53,7 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			return nil, fmt.Errorf("opening the data directory %s: %w", cfg.LogDir, err)
 		}
 	}
-	ln := newMemoryListener(node.Addr())
+	ln, store := newMemoryListener(node.Addr()), newStorage(log)
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID(clusterID),
@@ -66,7 +67,7 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			// what the coordinator decided. So it does not compact.
 			"log.cleaner.backoff.ms": "2147483647",
 		}),
-		kfake.WithLogger(kfakeLogger{log.With().Str("component", "kfake").Logger()}),
+		kfake.WithLogger(store),
 	}
 	if cfg.LogDir != "" {
 		opts = append(opts, kfake.DataDir(cfg.LogDir))
@@ -74,7 +75,7 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			opts = append(opts, kfake.SyncWrites())
 		}
 	}
-	e := &Embedded{ln: ln, clusterID: clusterID}
+	e := &Embedded{ln: ln, storage: store, clusterID: clusterID}
 	opts = append(opts, e.accessControl(cfg)...)
 	if e.cluster, err = kfake.NewCluster(opts...); err != nil {
 		return nil, fmt.Errorf("starting the embedded broker: %w", err)
@@ -105,7 +106,7 @@ func (e *Embedded) loadProducers(dir string) error {
 		}
 		p.save = func(all []durable.Kept) error { return durable.SaveKept(dir, all) }
 	}
-	e.cluster.Fault(p.fences()...)
+	e.cluster.Fault(append(p.fences(), mends()...)...)
 	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 	defer cancel()
 	return p.load(ctx)
@@ -124,8 +125,14 @@ func kfakeMaxTimeout(cfg *config.Config) string {
 func (e *Embedded) ClusterID() string { return e.clusterID }
 
 // Close writes down what kfake keeps in memory and ends it. The front goes
-// first.
-func (e *Embedded) Close() { e.cluster.Close() }
+// first. After a failure of the storage nothing is written any more, and kfake
+// ends with the process: what it has in memory is not what it has promised, and
+// the next start mends the directory as after a crash.
+func (e *Embedded) Close() {
+	if e.storage.err() == nil {
+		e.cluster.Close()
+	}
+}
 
 // Dial connects to kfake itself, past the front: for the node's own clients
 // that need none of what the front adds. It fits kgo.Dialer.
@@ -243,20 +250,4 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
-}
-
-// kfakeLogger gives kfake's log to zerolog.
-type kfakeLogger struct{ log zerolog.Logger }
-
-// Logf implements kfake.Logger.
-func (l kfakeLogger) Logf(level kfake.LogLevel, format string, args ...any) {
-	levels := map[kfake.LogLevel]zerolog.Level{
-		kfake.LogLevelError: zerolog.ErrorLevel, kfake.LogLevelWarn: zerolog.WarnLevel,
-		kfake.LogLevelInfo: zerolog.DebugLevel, // kfake's info is each request
-	}
-	z, ok := levels[level]
-	if !ok {
-		z = zerolog.TraceLevel
-	}
-	l.log.WithLevel(z).Msgf(format, args...)
 }

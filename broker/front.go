@@ -45,7 +45,8 @@ type Options struct {
 	// Journal, when not nil, sees the requests of transactions that go to the
 	// embedded broker and their answers.
 	Journal Journal
-	// Fatal is called when the journal fails; the node must end then.
+	// Fatal is called when the journal fails, or the storage of the embedded
+	// broker; the node must end then. It must not block.
 	Fatal func(error)
 	// Now is the clock that deadlines are set by.
 	Now func() time.Time
@@ -90,6 +91,9 @@ func NewFront(ctx context.Context, opts Options) (*Front, error) {
 	var err error
 	if f.apis, err = f.table(ctx); err != nil {
 		return nil, fmt.Errorf("asking the embedded broker for its API versions: %w", err)
+	}
+	if opts.Embedded != nil && opts.Fatal != nil {
+		opts.Embedded.storage.onFailure(opts.Fatal)
 	}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return f, nil

@@ -61,6 +61,8 @@ func (f *Front) route(req *request) plan {
 		return f.routeEndTxn(req, body)
 	case *kmsg.AddPartitionsToTxnRequest, *kmsg.AddOffsetsToTxnRequest, *kmsg.TxnOffsetCommitRequest:
 		return f.routeTransaction(body)
+	case *kmsg.JoinGroupRequest:
+		return f.routeJoinGroup(req, body)
 	case *kmsg.FetchRequest:
 		return f.routeFetch(req, body)
 	case *kmsg.MetadataRequest:

@@ -24,6 +24,7 @@ import (
 // its signals and its exit code.
 func TestMain(m *testing.M) {
 	if os.Getenv("MINIBROKER") != "" {
+		limitFiles(os.Getenv(fileLimit))
 		main()
 		os.Exit(0)
 	}

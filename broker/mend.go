@@ -1,0 +1,54 @@
+package broker
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// mends are changes to requests that kfake would fall over, made where it
+// handles them. A fault's When is asked there, and these never say yes.
+func mends() []kfake.Fault {
+	return []kfake.Fault{{
+		Keys: []kmsg.Key{kmsg.Produce}, TopLevel: true, Count: -1,
+		When: func(req kmsg.Request) bool {
+			nameTopics(req.(*kmsg.ProduceRequest))
+			return false
+		},
+	}}
+}
+
+// nameTopics gives topics that come by id a name. kfake collects its answers by
+// name and partition, and two topics that it does not know would share one:
+// partition 0 of two deleted topics ended the process.
+func nameTopics(req *kmsg.ProduceRequest) {
+	for i := range req.Topics {
+		if t := &req.Topics[i]; req.Version >= 13 {
+			t.Topic = string(t.TopicID[:])
+		}
+	}
+}
+
+// routeJoinGroup keeps protocols from kfake that it would fall over: it counts
+// them by name, and ends the process when no name is counted once for each
+// member. Kafka refuses an empty list, too.
+func (f *Front) routeJoinGroup(req *request, body *kmsg.JoinGroupRequest) plan {
+	if len(body.Protocols) == 0 {
+		resp := body.ResponseKind().(*kmsg.JoinGroupResponse)
+		resp.ErrorCode = kerr.InconsistentGroupProtocol.Code
+		return answerWith(resp)
+	}
+	names := make(map[string]bool, len(body.Protocols))
+	once := slices.DeleteFunc(slices.Clone(body.Protocols), func(p kmsg.JoinGroupRequestProtocol) bool {
+		twice := names[p.Name]
+		names[p.Name] = true
+		return twice
+	})
+	if len(once) == len(body.Protocols) {
+		return plan{}
+	}
+	body.Protocols = once
+	return plan{sent: body, raw: req.withBody(body)}
+}
