@@ -59,8 +59,10 @@ func (f *Front) route(req *request) plan {
 		return f.routeProduce(body)
 	case *kmsg.EndTxnRequest:
 		return f.routeEndTxn(req, body)
-	case *kmsg.AddPartitionsToTxnRequest, *kmsg.AddOffsetsToTxnRequest, *kmsg.TxnOffsetCommitRequest:
+	case *kmsg.AddPartitionsToTxnRequest, *kmsg.AddOffsetsToTxnRequest:
 		return f.routeTransaction(body)
+	case *kmsg.TxnOffsetCommitRequest:
+		return f.routeTxnOffsetCommit(body)
 	case *kmsg.JoinGroupRequest:
 		return f.routeJoinGroup(req, body)
 	case *kmsg.FetchRequest:

@@ -321,9 +321,6 @@ func halfProducer(producerID int64, epoch int16) bool {
 	return (producerID == -1) != (epoch == -1)
 }
 
-// offsetsTopic is that of the group offsets.
-const offsetsTopic = "__consumer_offsets"
-
 // showOffsets lists the topic of the group offsets in a transaction that has
 // nothing else, as Kafka does: whoever looks must be able to tell it from an
 // empty one. kfake keeps staged offsets apart from partitions and leaves them

@@ -202,25 +202,38 @@ func (w *world) compare(ctx context.Context, cluster, topic string, want map[str
 	if err != nil {
 		return fmt.Errorf("read %s on %s: %w", topic, cluster, err)
 	}
+	d := differ(values, want)
+	w.say("read_committed on %s, %s: %d records, %v", cluster, topic, len(values), d)
+	if d != (difference{}) {
+		return fmt.Errorf("%s on %s: %v", topic, cluster, d)
+	}
+	return nil
+}
+
+// difference is what a topic has too little and too much.
+type difference struct{ missing, repeated, alien int }
+
+func (d difference) String() string {
+	return fmt.Sprintf("%d missing, %d repeated, %d not expected", d.missing, d.repeated, d.alien)
+}
+
+// differ compares values with how often each is wanted.
+func differ(values []string, want map[string]int) difference {
 	seen := map[string]int{}
 	for _, v := range values {
 		seen[v]++
 	}
-	missing, repeated, alien := 0, 0, 0
+	var d difference
 	for v, n := range want {
-		missing += max(0, n-seen[v])
-		repeated += max(0, seen[v]-n)
+		d.missing += max(0, n-seen[v])
+		d.repeated += max(0, seen[v]-n)
 	}
 	for v, n := range seen {
 		if want[v] == 0 {
-			alien += n
+			d.alien += n
 		}
 	}
-	w.say("read_committed on %s, %s: %d records, %d missing, %d repeated, %d not expected", cluster, topic, len(values), missing, repeated, alien)
-	if missing+repeated+alien > 0 {
-		return fmt.Errorf("%s on %s: %d missing, %d repeated, %d not expected", topic, cluster, missing, repeated, alien)
-	}
-	return nil
+	return d
 }
 
 func ctpInstanceCommand() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -112,35 +113,43 @@ func (w *world) judgeFanout(ctx context.Context, t *told) error {
 		return err
 	}
 	var verdict verdict
-	counts := map[string]int{}
-	for name, outcome := range t.outcome {
+	counts, errs := allOrNone(seen, t.outcome)
+	for _, err := range errs {
+		verdict.add(err)
+	}
+	w.say("%d transactions: %d told committed, %d told aborted, %d killed before they were told; each on all clusters or on none",
+		len(t.outcome), counts["committed"], counts["aborted"], counts[""])
+	return verdict.err(w)
+}
+
+// allOrNone checks what is visible, by CLUSTER/TOPIC/VALUE, against what was
+// told of each transaction, and counts the transactions by that.
+func allOrNone(seen map[string]int, told map[string]string) (counts map[string]int, errs []error) {
+	counts = map[string]int{}
+	left := maps.Clone(seen)
+	for name, outcome := range told {
+		counts[outcome]++
 		want := fanoutRecords(name)
 		found := 0
 		for _, r := range want {
-			if n := seen[r]; n > 1 {
-				verdict.add(fmt.Errorf("%q is there %d times", r, n))
-			} else {
-				found += n
+			if seen[r] > 1 {
+				errs = append(errs, fmt.Errorf("%q is there %d times", r, seen[r]))
 			}
-			delete(seen, r)
+			found += min(1, seen[r])
+			delete(left, r)
 		}
 		whole, none := found == len(want), found == 0
 		switch {
 		case !whole && !none:
-			verdict.add(fmt.Errorf("%s is torn: %d of its %d records are visible", name, found, len(want)))
+			errs = append(errs, fmt.Errorf("%s is torn: %d of its %d records are visible", name, found, len(want)))
 		case outcome == "committed" && none, outcome == "aborted" && whole:
-			verdict.add(fmt.Errorf("%s was told %s, and %d records are visible", name, outcome, found))
-		case outcome == "":
-			outcome = "killed before it was told"
+			errs = append(errs, fmt.Errorf("%s was told %s, and %d records are visible", name, outcome, found))
 		}
-		counts[outcome]++
 	}
-	for r := range seen {
-		verdict.add(fmt.Errorf("%q is of no transaction", r))
+	for r := range left {
+		errs = append(errs, fmt.Errorf("%q is of no transaction", r))
 	}
-	w.say("%d transactions: %d told committed, %d told aborted, %d killed before they were told; each on all clusters or on none",
-		len(t.outcome), counts["committed"], counts["aborted"], counts["killed before it was told"])
-	return verdict.err(w)
+	return counts, errs
 }
 
 // readFanout counts every visible record of every cluster, as CLUSTER/TOPIC/VALUE.

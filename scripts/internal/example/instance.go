@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,7 +149,7 @@ type blow struct {
 
 func (w *world) plan(total int) []blow {
 	var plan []blow
-	for i := range w.kills + w.kills/4 {
+	for i := range w.kills + (w.kills+3)/4 {
 		plan = append(plan, blow{at: total/50 + w.rng.IntN(max(1, total*9/10)), gtc: i >= w.kills})
 	}
 	slices.SortFunc(plan, func(a, b blow) int { return a.at - b.at })
@@ -185,12 +186,19 @@ func (w *world) revive(instances []*instance) error {
 		if code := i.ExitCode(); code == exitTorn {
 			return fmt.Errorf("%s was told a heuristic outcome (its log: %s)", i.name, i.log)
 		}
-		w.say("%s has ended by itself and is started again", i.name)
+		w.say("%s has ended by itself and is started again: %s", i.name, lastLine(i.log))
 		if err := i.start(w.self); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lastLine is what a process said at its end.
+func lastLine(path string) string {
+	b, _ := os.ReadFile(path) // nothing to be said is no reason to stop
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[len(lines)-1]
 }
 
 // participants are the flags of a process of the application.

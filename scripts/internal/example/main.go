@@ -27,7 +27,7 @@ type options struct {
 	kafka      bool
 	records    int
 	instances  int
-	kills      int // of instances; a quarter as many of the coordinator
+	kills      int // of instances; one of the coordinator for each four
 	seed       uint64
 }
 
@@ -63,10 +63,11 @@ func command(out io.Writer) *cobra.Command {
 	flags.StringVar(&o.minibroker, "minibroker", "", "path of the minibroker binary")
 	flags.BoolVar(&o.kafka, "kafka", false, "real Apache Kafka 4.4.0 clusters instead of mini-brokers")
 	flags.IntVar(&o.instances, "instances", 3, "processes of the application")
-	flags.IntVar(&o.kills, "kills", 4, "SIGKILLs of instances at random moments; and a quarter as many of the coordinator")
+	flags.IntVar(&o.kills, "kills", 4, "SIGKILLs of instances at random moments, and one of the coordinator for each four")
 	flags.IntVar(&o.records, "records", 2000, "records to be processed")
 	flags.Uint64Var(&o.seed, "seed", 0, "of the random choices; 0 draws one")
-	root.AddCommand(ctpCommand(o), ctpInstanceCommand(), fanoutCommand(o), fanoutInstanceCommand())
+	root.AddCommand(ctpCommand(o), ctpInstanceCommand(), fanoutCommand(o), fanoutInstanceCommand(),
+		mirrorCommand(o), mirrorInstanceCommand())
 	return root
 }
 
