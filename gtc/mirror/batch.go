@@ -54,9 +54,8 @@ func (l *life) sort(ctx context.Context, fetches kgo.Fetches) (*batch, error) {
 		if len(tp.Records) > 0 {
 			failed = l.take(ctx, b, p, tp.Records)
 		}
-		if at := b.position(p); at >= 0 {
-			l.stats.setLag(p.topic, p.number, tp.LastStableOffset-at)
-		}
+		p.stable = tp.LastStableOffset
+		l.showLag(p)
 	})
 	for _, ps := range l.owned {
 		for _, p := range ps {
@@ -64,6 +63,13 @@ func (l *life) sort(ctx context.Context, fetches kgo.Fetches) (*batch, error) {
 		}
 	}
 	return b, failed
+}
+
+// showLag is of what is committed.
+func (l *life) showLag(p *partition) {
+	if p.position >= 0 {
+		l.stats.setLag(p.topic, p.number, p.stable-p.position)
+	}
 }
 
 func (l *life) take(ctx context.Context, b *batch, p *partition, records []*kgo.Record) error {
@@ -162,27 +168,30 @@ func (l *life) verifyOrReset(ctx context.Context, p *partition, from int64) erro
 	return nil
 }
 
-// mirror runs the transaction until it is committed. A rebalance waits; if it
-// does not wait long enough the offsets are refused, and the flow begins again
-// from what is committed.
+// mirror runs the transaction until it is committed, or until it takes a new
+// beginning: when the offsets were refused, because a rebalance did not wait any
+// longer, and when a record was not taken, because its topic was deleted perhaps
+// and has to be created again.
 func (l *life) mirror(ctx context.Context, b *batch, due []move) error {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		err := l.attempt(ctx, b, due)
 		var aborted *client.AbortedError
+		moved := errors.Is(err, errGroupMoved)
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, errGroupMoved):
-			due = nil
-		case !errors.As(err, &aborted), ctx.Err() != nil:
+		case !moved && !errors.As(err, &aborted):
 			return err
-		case errors.As(err, new(*client.StaleGroupError)):
-			return err
-		}
-		if refused := l.refused(err); refused != nil {
-			return refused
 		}
 		l.stats.failed("aborted")
+		switch {
+		case ctx.Err() != nil, errors.As(err, new(*client.StaleGroupError)):
+			return err
+		case errors.As(err, new(*client.RecordError)):
+			return l.refused(err)
+		case moved:
+			due = nil
+		}
 		l.log.Warn().Err(err).Dur("again_in", backoff).Msg("transaction aborted")
 		if err := l.pause(ctx, backoff); err != nil {
 			return err
@@ -190,11 +199,12 @@ func (l *life) mirror(ctx context.Context, b *batch, due []move) error {
 	}
 }
 
-// refused tells a record that the target will never take.
+// refused tells a record that the target will never take from one that it did
+// not take now.
 func (l *life) refused(err error) error {
 	var r *client.RecordError
 	if !errors.As(err, &r) {
-		return nil
+		return err
 	}
 	for _, forGood := range []error{
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
@@ -204,7 +214,7 @@ func (l *life) refused(err error) error {
 			return &RecordError{Flow: l.flow.Name(), Topic: r.Topic, Err: r.Err}
 		}
 	}
-	return nil
+	return err
 }
 
 // errGroupMoved: a group has come to life on the target while its offsets were
@@ -245,6 +255,7 @@ func (l *life) attempt(ctx context.Context, b *batch, due []move) error {
 			p.position, p.dirty = b.position(p), false
 			if at, ok := b.next[p]; ok {
 				p.held = max(p.held, at-1)
+				l.showLag(p)
 			}
 		}
 	}
@@ -359,7 +370,7 @@ func (l *life) moveGroups(ctx context.Context, txn *client.Txn, b *batch, w *wri
 	if err != nil {
 		return s, err
 	}
-	if changed := s.before.changed(after, names); len(changed) > 0 {
+	if changed := s.before.changed(after, s.offsets); len(changed) > 0 {
 		l.moves.drop(changed...)
 		return s, fmt.Errorf("%w: %v", errGroupMoved, changed)
 	}

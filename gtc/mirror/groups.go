@@ -118,12 +118,19 @@ func (l *life) lookAtTarget(ctx context.Context, groups []string) (onTarget, err
 	return onTarget{active, committed}, err
 }
 
-// changed names the groups that are no longer as they were.
-func (before onTarget) changed(now onTarget, groups []string) []string {
+// changed names the groups that are no longer as they were, in what is being
+// moved: another instance may be moving offsets of other partitions.
+func (before onTarget) changed(now onTarget, moved groupOffsets) []string {
 	var names []string
-	for _, g := range groups {
-		same := before.active[g] == now.active[g] && maps.EqualFunc(before.committed[g], now.committed[g],
-			func(a, b map[int32]int64) bool { return maps.Equal(a, b) })
+	for g, o := range moved {
+		same := before.active[g] == now.active[g]
+		for topic, ns := range o {
+			for n := range ns {
+				was, had := before.committed[g][topic][n]
+				is, has := now.committed[g][topic][n]
+				same = same && had == has && was == is
+			}
+		}
 		if !same {
 			names = append(names, g)
 		}

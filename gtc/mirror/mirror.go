@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc/client"
 )
@@ -35,7 +36,8 @@ func New(o Options) (*Mirror, error) {
 //   - *DataLossError, unless the flow says to go on,
 //   - *RecordError,
 //   - *client.HeuristicError: the clusters differ until a person mends the data,
-//   - *client.FencedError: another process has the same Instance,
+//   - *client.FencedError or FENCED_INSTANCE_ID: another process has the same
+//     Instance,
 //   - *client.NotEnabledError, *client.ClusterIDMismatchError: a setting.
 func (m *Mirror) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -132,7 +134,7 @@ func (t *task) run(ctx context.Context) error {
 
 // final reports whether trying again would hide something.
 func final(err error) bool {
-	return errors.As(err, new(*DataLossError)) || errors.As(err, new(*RecordError)) ||
+	return errors.As(err, new(*DataLossError)) || errors.As(err, new(*RecordError)) || errors.Is(err, kerr.FencedInstanceID) ||
 		errors.As(err, new(*client.HeuristicError)) || errors.As(err, new(*client.FencedError)) ||
 		errors.As(err, new(*client.NotEnabledError)) || errors.As(err, new(*client.ClusterIDMismatchError))
 }

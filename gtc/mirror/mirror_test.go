@@ -21,28 +21,30 @@ func numbered(prefix string, n int) (values []string) {
 
 // Both directions with names of the default policy: committed records arrive
 // once and in order, aborted ones and loops do not.
-func TestBothDirectionsWithAliases(t *testing.T) {
-	r := embedded(t)
-	r.create(t, "us", 2, map[string]string{"retention.ms": "123456789"}, "t-orders")
-	r.create(t, "eu", 1, nil, "t-orders", "t-refunds")
+func TestBothDirectionsWithAliases(t *testing.T) { bothDirections(t, embedded(t)) }
+
+func bothDirections(t *testing.T, r rig) {
+	orders, refunds := r.topics+"-orders", r.topics+"-refunds"
+	r.create(t, "us", 2, map[string]string{"retention.ms": "123456789"}, orders)
+	r.create(t, "eu", 1, nil, orders, refunds)
 	m := run(t, r.options(mirror.Policy{}, r.flow(t, "us", "eu"), r.flow(t, "eu", "us")))
 	a, b := numbered("a", 10), numbered("b", 7)
-	r.write(t, "us", "t-orders", 0, true, a[:5]...)
-	r.write(t, "us", "t-orders", 0, false, "aborted")
-	r.write(t, "us", "t-orders", 0, true, a[5:]...)
-	r.write(t, "us", "t-orders", 1, true, "only")
-	r.write(t, "eu", "t-orders", 0, true, b...)
-	r.write(t, "eu", "t-refunds", 0, true, "r")
-	r.awaitValues(t, "eu", "us.t-orders", map[int][]string{0: a, 1: {"only"}})
-	r.awaitValues(t, "us", "eu.t-orders", map[int][]string{0: b})
-	r.awaitValues(t, "us", "eu.t-refunds", map[int][]string{0: {"r"}})
-	for alias, topic := range map[string]string{"us": "us.eu.t-orders", "eu": "eu.us.t-orders"} {
+	r.write(t, "us", orders, 0, true, a[:5]...)
+	r.write(t, "us", orders, 0, false, "aborted")
+	r.write(t, "us", orders, 0, true, a[5:]...)
+	r.write(t, "us", orders, 1, true, "only")
+	r.write(t, "eu", orders, 0, true, b...)
+	r.write(t, "eu", refunds, 0, true, "r")
+	r.awaitValues(t, "eu", "us."+orders, map[int][]string{0: a, 1: {"only"}})
+	r.awaitValues(t, "us", "eu."+orders, map[int][]string{0: b})
+	r.awaitValues(t, "us", "eu."+refunds, map[int][]string{0: {"r"}})
+	for alias, topic := range map[string]string{"us": "us.eu." + orders, "eu": "eu.us." + orders} {
 		if r.hasTopic(t, alias, topic) {
 			t.Errorf("%s was mirrored back to %s", topic, alias)
 		}
 	}
-	r.sameRecords(t, "us", "t-orders", "eu", "us.t-orders")
-	r.setting(t, "eu", "us.t-orders", "retention.ms", "123456789")
+	r.sameRecords(t, "us", orders, "eu", "us."+orders)
+	r.setting(t, "eu", "us."+orders, "retention.ms", "123456789")
 	m.stop(t)
 }
 
@@ -115,21 +117,22 @@ func (r rig) sameRecords(t *testing.T, from, source, to, target string) {
 
 // With the identity policy one topic is written on both clusters: each record
 // is mirrored once and not sent back.
-func TestBothDirectionsUnderOneName(t *testing.T) {
-	r := embedded(t)
-	r.create(t, "us", 1, nil, "t")
-	r.create(t, "eu", 1, nil, "t")
+func TestBothDirectionsUnderOneName(t *testing.T) { underOneName(t, embedded(t)) }
+
+func underOneName(t *testing.T, r rig) {
+	r.create(t, "us", 1, nil, r.topics)
+	r.create(t, "eu", 1, nil, r.topics)
 	m := run(t, r.options(mirror.Policy{Identity: true}, r.flow(t, "us", "eu"), r.flow(t, "eu", "us")))
 	var us, eu []string
 	for i := range 5 {
 		us, eu = append(us, fmt.Sprintf("us%d", i)), append(eu, fmt.Sprintf("eu%d", i))
-		r.write(t, "us", "t", 0, true, us[i])
-		r.write(t, "eu", "t", 0, i != 2, eu[i])
+		r.write(t, "us", r.topics, 0, true, us[i])
+		r.write(t, "eu", r.topics, 0, i != 2, eu[i])
 	}
 	eu = slices.Delete(eu, 2, 3)
 	for _, alias := range []string{"us", "eu"} {
 		eventually(t, alias, func() string {
-			got := r.values(t, alias, "t")[0]
+			got := r.values(t, alias, r.topics)[0]
 			if len(got) > len(us)+len(eu) {
 				t.Fatalf("%s holds %q", alias, got)
 			}
@@ -151,39 +154,40 @@ func TestBothDirectionsUnderOneName(t *testing.T) {
 // that wrote the records and by one that was started after them.
 func TestGroupOffsetsMoveExactly(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {
-			r := embedded(t)
-			r.create(t, "us", 1, nil, "t")
-			o := r.options(mirror.Policy{}, r.flow(t, "us", "eu"))
-			m := run(t, o)
-			all := numbered("v", 12)
-			for i := 0; i < len(all); i += 3 {
-				r.write(t, "us", "t", 0, false, "aborted")
-				r.write(t, "us", "t", 0, true, all[i:i+3]...)
-				r.awaitValues(t, "eu", "us.t", map[int][]string{0: all[:i+3]})
+		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) { groupOffsets(t, embedded(t), restarted) })
+	}
+}
+
+func groupOffsets(t *testing.T, r rig, restarted bool) {
+	r.create(t, "us", 1, nil, r.topics)
+	o := r.options(mirror.Policy{}, r.flow(t, "us", "eu"))
+	m := run(t, o)
+	all := numbered("v", 12)
+	for i := 0; i < len(all); i += 3 {
+		r.write(t, "us", r.topics, 0, false, "aborted")
+		r.write(t, "us", r.topics, 0, true, all[i:i+3]...)
+		r.awaitValues(t, "eu", "us."+r.topics, map[int][]string{0: all[:i+3]})
+	}
+	if restarted {
+		m.stop(t)
+		m = run(t, o)
+	}
+	// Source offsets: aborted, marker, three records, marker; and so on.
+	for n, at := range map[int]int64{0: 0, 1: 3, 3: 5, 4: 9, 12: 23} {
+		group := fmt.Sprintf("%s-g%d", r.topics, n)
+		r.commit(t, "us", group, r.topics, at)
+		eventually(t, group, func() string {
+			got := r.groupOffset(t, "eu", group, "us."+r.topics, 0)
+			if got < 0 {
+				return "nothing committed"
 			}
-			if restarted {
-				m.stop(t)
-				m = run(t, o)
+			if before := r.below(t, "eu", "us."+r.topics, got); before != n {
+				t.Fatalf("offset %d has %d records below it, want %d", got, before, n)
 			}
-			// Source offsets: aborted, marker, three records, marker; and so on.
-			for n, at := range map[int]int64{0: 0, 1: 3, 3: 5, 4: 9, 12: 23} {
-				group := fmt.Sprintf("g%d", n)
-				r.commit(t, "us", group, "t", at)
-				eventually(t, group, func() string {
-					got := r.groupOffset(t, "eu", group, "us.t", 0)
-					if got < 0 {
-						return "nothing committed"
-					}
-					if before := r.below(t, "eu", "us.t", got); before != n {
-						t.Fatalf("offset %d has %d records below it, want %d", got, before, n)
-					}
-					return ""
-				})
-			}
-			m.stop(t)
+			return ""
 		})
 	}
+	m.stop(t)
 }
 
 // below counts the visible records below an offset.

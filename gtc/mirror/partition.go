@@ -20,6 +20,8 @@ type partition struct {
 	position int64
 	// dirty: position is ahead of what is committed on the source.
 	dirty bool
+	// stable is the source's last stable offset when it was last fetched.
+	stable int64
 
 	// verified: what follows has been read from the target.
 	verified bool

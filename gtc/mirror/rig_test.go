@@ -1,8 +1,8 @@
 package mirror_test
 
 import (
-	"errors"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -140,7 +140,7 @@ func (r rig) flow(t *testing.T, source, target string) mirror.Flow {
 
 func (r rig) options(policy mirror.Policy, flows ...mirror.Flow) mirror.Options {
 	return mirror.Options{
-		Instance: "one", Coordinator: []string{r.gtc}, Policy: policy, Flows: flows, Clock: mirror.SystemClock(), Logger: zerolog.Nop(), 
+		Instance: "one", Coordinator: []string{r.gtc}, Policy: policy, Flows: flows, Clock: mirror.SystemClock(), Logger: zerolog.Nop(),
 		Clusters: map[string]mirror.Cluster{
 			"us": {ClientOpts: []kgo.Opt{kgo.SeedBrokers(r.us)}},
 			"eu": {ClientOpts: []kgo.Opt{kgo.SeedBrokers(r.eu)}},

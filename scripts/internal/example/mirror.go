@@ -250,6 +250,9 @@ func (m *mirroring) progress(ctx context.Context) (int, error) {
 	var done, left int64
 	for _, way := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		d, l, err := m.behind(ctx, way[0], way[1])
+		if kerr.IsRetriable(err) {
+			return 0, nil // a cluster that was just started has no coordinator of groups
+		}
 		if err != nil {
 			return 0, err
 		}
