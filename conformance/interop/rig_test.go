@@ -4,11 +4,6 @@ package interop
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"net"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,9 +16,6 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/conformance/node"
 	"github.com/kafka-gtc/kafka-gtc/conformance/readback"
 )
-
-// patience bounds what takes a second on an idle machine.
-const patience = 2 * time.Minute
 
 // site is a cluster as its clients see it.
 type site struct {
@@ -39,19 +31,15 @@ type rig struct {
 	unique string // in the names of this run
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, us cluster.Profile) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "minibroker")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := buildMinibroker(t, dir)
 	r := &rig{
 		us: site{name: "us", link: newLink(t)}, eu: site{name: "eu", id: "cluster-eu", link: newLink(t)},
 		unique: strconv.FormatInt(time.Now().UnixNano(), 36),
 	}
-	r.us.id = apacheKafka(t, r.us.link)
+	r.us.id = apacheKafka(t, r.us.link, us)
 	eu := minibroker(t, binary, dir, "eu", "process.roles=broker", "cluster.id="+r.eu.id,
 		"advertised.listeners=PLAINTEXT://"+r.eu.addr, "transaction.max.timeout.ms=2147483647",
 		"transaction.two.phase.commit.enable=true", "unstable.api.versions.enable=true")
@@ -65,10 +53,8 @@ func newRig(t *testing.T) *rig {
 
 // apacheKafka starts a cluster behind the link and returns its id. It cannot be
 // shared: its address ends with the test.
-func apacheKafka(t *testing.T, l *link) string {
+func apacheKafka(t *testing.T, l *link, p cluster.Profile) string {
 	t.Helper()
-	p := cluster.V44TwoPC
-	// Opted in both ways.
 	p.Config = append(p.Config[:len(p.Config):len(p.Config)], "transaction.max.timeout.ms=2147483647", "advertised.listeners=PLAINTEXT://"+l.addr)
 	_ = (&cluster.Cluster{Name: "interop"}).Down(t.Context()) // of a run that was killed
 	c := cluster.Up(t, "interop", p)
@@ -79,35 +65,6 @@ func apacheKafka(t *testing.T, l *link) string {
 	})
 	l.to(c.Bootstrap)
 	return c.ID
-}
-
-func minibroker(t *testing.T, binary, dir, name string, properties ...string) *node.Node {
-	t.Helper()
-	addr := freeAddr(t)
-	n, err := node.New(binary, dir, name, addr, append(properties, "listeners=PLAINTEXT://"+addr, "log.dirs="+filepath.Join(dir, name)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Start(context.Background()); err != nil { // it ends after t.Context does
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { n.Stop() })
-	return n
-}
-
-// freeAddr stays below the ports that systems give to outgoing connections: one
-// of those could sit on it before the node does.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
-		if ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("found no free port between 10000 and 20000")
-	return ""
 }
 
 func (r *rig) sites() []site { return []site{r.us, r.eu} }
@@ -143,19 +100,4 @@ func (s site) visible(t *testing.T, topic string) []string {
 		t.Fatalf("%s: %v", s.name, err)
 	}
 	return values(records)
-}
-
-func values(records []readback.Record) []string {
-	var vs []string
-	for _, rec := range records {
-		vs = append(vs, rec.Value)
-	}
-	return vs
-}
-
-func deadline(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
 }
