@@ -42,6 +42,9 @@ func TestAnOperatorSeesAndEndsGlobalTransactions(t *testing.T) {
 		{[]string{"forget", "payments-1"}, false, []string{"no complete heuristic outcome", "INVALID_TXN_STATE"}},
 		{[]string{"retry", "payments-1"}, false, []string{"no participant of this id is pending"}},
 		{[]string{"abort", "payments-1"}, false, []string{"nothing undecided"}},
+		{[]string{"give-up", "payments-1"}, false, []string{"cluster"}},
+		{[]string{"give-up", "payments-1", "--cluster", "cluster-eu"}, false, []string{"--gone-for-good"}},
+		{[]string{"give-up", "payments-1", "--cluster", "cluster-eu", "--gone-for-good"}, false, []string{"no participant of this id is pending on cluster cluster-eu"}},
 	} {
 		out, ok := operator(t, bin, rig.addr, c.args...)
 		if ok != c.ok {
