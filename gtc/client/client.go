@@ -33,6 +33,7 @@ type slot struct {
 //   - *ParticipantError for what else is wrong with one cluster,
 //   - *NoCoordinatorError when no address serves global transactions,
 //   - *FencedError when a newer client of the id was faster,
+//   - *HeuristicError when the id stands still after a heuristic outcome,
 //   - and otherwise the coordinator's error code, or ctx's error with the last
 //     one before.
 //

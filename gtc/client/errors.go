@@ -158,9 +158,21 @@ func (e *FencedError) Unwrap() error { return e.Err }
 
 // HeuristicError says that a cluster ended, or may have ended, against the
 // decision. The clusters differ until a person mends the data.
-type HeuristicError struct{ Result Result }
+type HeuristicError struct {
+	Result Result
+	// Err is set instead when it is an earlier transaction of the id, perhaps
+	// of another client's: the id stands still until an operator has told the
+	// coordinator to forget it.
+	Err error
+}
+
+// Unwrap gives the coordinator's error.
+func (e *HeuristicError) Unwrap() error { return e.Err }
 
 func (e *HeuristicError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("client: the id stands still: %v", e.Err)
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "client: heuristic outcome, %v was decided", e.Result.Outcome)
 	for _, p := range e.Result.Participants {

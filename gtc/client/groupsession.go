@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
 // ErrNoTxn is the answer of GroupSession.End without a Begin before it.
@@ -210,6 +212,7 @@ func (s *GroupSession) stop(err error) error {
 	_, fenced := errors.AsType[*FencedError](err)
 	_, heuristic := errors.AsType[*HeuristicError](err)
 	unknown, ok := errors.AsType[*UnknownOutcomeError](err)
+	heuristic = heuristic || errors.Is(err, wire.HeuristicOutcome) // of an earlier transaction
 	if fenced || heuristic || ok && unknown.Final || errors.Is(err, ErrClosed) {
 		s.stopped = err
 	}

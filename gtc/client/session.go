@@ -259,8 +259,11 @@ func (s *session) refusal(resp *wire.InitGlobalTxnResponse) error {
 		}
 	}
 	err := answerError(resp.ErrorCode, resp.ErrorMessage)
-	if errors.Is(err, kerr.ProducerFenced) {
+	switch {
+	case errors.Is(err, kerr.ProducerFenced):
 		return &FencedError{Err: err}
+	case errors.Is(err, wire.HeuristicOutcome):
+		return &HeuristicError{Err: err}
 	}
 	if first != nil {
 		return first

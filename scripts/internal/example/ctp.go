@@ -125,8 +125,8 @@ func fill(ctx context.Context, addr string, n int) error {
 // committed is how many orders the group has left behind.
 func committed(ctx context.Context, adm *kadm.Client) (int, error) {
 	offsets, err := adm.FetchOffsets(ctx, ctpGroup)
-	if errors.Is(err, kerr.GroupIDNotFound) {
-		return 0, nil // nobody has joined yet
+	if errors.Is(err, kerr.GroupIDNotFound) || kerr.IsRetriable(err) {
+		return 0, nil // nobody has joined yet, or it cannot be asked now
 	}
 	if err != nil {
 		return 0, err
@@ -263,7 +263,7 @@ func ctpInstance(ctx context.Context, p participants, static bool, batch int) er
 	}
 	s, err := client.NewGroupSession(ctx, client.GroupSessionOptions{Client: p.options(), Cluster: "a", ConsumerOpts: opts})
 	if err != nil {
-		return err
+		return torn(err)
 	}
 	for ctx.Err() == nil && err == nil {
 		err = bill(ctx, s, batch)

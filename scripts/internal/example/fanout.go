@@ -205,7 +205,7 @@ func fanoutInstanceCommand() *cobra.Command {
 func fanoutInstance(ctx context.Context, p participants) error {
 	cl, err := client.Open(ctx, p.options())
 	if err != nil {
-		return err
+		return torn(err)
 	}
 	life := strconv.FormatInt(time.Now().UnixNano(), 36)
 	for i := 0; ctx.Err() == nil && err == nil; i++ {

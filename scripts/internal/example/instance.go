@@ -18,6 +18,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/node"
 	"github.com/kafka-gtc/kafka-gtc/gtc/client"
+	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
 // exitTorn is how a process of the application ends when it was told a heuristic
@@ -230,7 +231,7 @@ func (p *participants) options() client.Options {
 
 // torn gives an error of the library the exit code that the example looks for.
 func torn(err error) error {
-	if _, ok := errors.AsType[*client.HeuristicError](err); ok {
+	if _, ok := errors.AsType[*client.HeuristicError](err); ok || errors.Is(err, wire.HeuristicOutcome) {
 		return &exitError{code: exitTorn, err: err}
 	}
 	return err

@@ -32,7 +32,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	ids := flags.Int("ids", 10_000, "decided commits at the SIGKILL")
 	flags.StringVar(&o.Participant, "participant", "", "path of the participants' binary in settle; -minibroker when empty")
 	flags.BoolVar(&o.Kafka, "kafka", false, "real Kafka clusters as participants of settle")
-	only := flags.String("only", "", "takeover or settle; both when empty")
+	only := flags.String("only", "", "takeover, ring or settle; all when empty")
+	ring := flags.Int("transactions", 200, "of ring, for each of the two clients")
 	label := flags.String("label", "mini-brokers", "how to call the participants of settle")
 	if err = flags.Parse(args); err != nil {
 		return err
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	if *only != "settle" {
+	if *only == "" || *only == "takeover" {
 		took, takeErr := bench.Takeover(ctx, o)
 		if takeErr != nil {
 			return takeErr
@@ -61,7 +62,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 	}
-	if *only == "takeover" {
+	if *only == "" || *only == "ring" {
+		if err = printRing(ctx, out, o, *label, *ring); err != nil {
+			return err
+		}
+	}
+	if *only != "" && *only != "settle" {
 		return nil
 	}
 	s, err := bench.Settle(ctx, o, *ids)
@@ -70,5 +76,16 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	_, err = fmt.Fprintf(out, "settle, two %s: %d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all told %v (%d EndTxn)\n",
 		*label, s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), s.Told)
+	return err
+}
+
+// printRing compares one id with a ring of four.
+func printRing(ctx context.Context, out io.Writer, o bench.Options, label string, transactions int) error {
+	one, many, err := bench.Ring(ctx, o, 4, transactions)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "ring, two %s: one id %.0f transactions/s, median %v; a ring of %d ids %.0f/s, median %v; ratio %.1f\n",
+		label, one.PerSecond, one.Median.Round(100*time.Microsecond), many.Ring, many.PerSecond, many.Median.Round(100*time.Microsecond), many.PerSecond/one.PerSecond)
 	return err
 }
