@@ -77,8 +77,8 @@ const (
 	NeedMetrics
 	// NeedQuickScan is a scan interval of at most a second.
 	NeedQuickScan
-	// NeedExpiry is an expiration of ids of at most some seconds.
-	NeedExpiry
+	// NeedPlainNode is a node of the same implementation without the role.
+	NeedPlainNode
 	// NeedPlain is a target that raw bytes can be sent to: no TLS.
 	NeedPlain
 )

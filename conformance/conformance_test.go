@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance"
@@ -10,26 +11,58 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/conformance/rig"
 )
 
-func start(t *testing.T) (*rig.Rig, *conformance.Suite) {
+// bench is a target of the quick suite.
+type bench struct {
+	name string
+	*rig.Rig
+	*conformance.Suite
+}
+
+// benches are the mini-broker with its participants on transaction.version 2
+// and 1, and two nodes that are coordinators alone over a third mini-broker.
+// All stand behind the proxies of wrong targets, which are right until switched.
+func benches(t *testing.T) []*bench {
 	t.Helper()
 	dir := t.TempDir()
-	r, err := rig.Start(t.Context(), rig.Options{Dir: dir, Minibroker: os.Getenv("MINIBROKER"), Proof: true})
-	t.Cleanup(r.Stop)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := conformance.Open(t.Context(), r.Target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	t.Cleanup(func() {
-		if t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(dir, "gtc.log"))
-			t.Logf("the coordinator's log ends with\n%s", log[max(0, len(log)-20_000):])
+	binary := os.Getenv("CONFORMANCE_MINIBROKER") // for those who write a case
+	if binary == "" {
+		binary = filepath.Join(dir, "minibroker")
+		if err := rig.Build(t.Context(), binary); err != nil {
+			t.Fatal(err)
 		}
-	})
-	return r, s
+	}
+	all := []*bench{{name: "mini-broker"}, {name: "transaction.version 1"}, {name: "gtc nodes"}}
+	var starting sync.WaitGroup
+	for i, b := range all {
+		starting.Go(func() {
+			at := filepath.Join(dir, b.name)
+			err := os.Mkdir(at, 0o700)
+			if err == nil {
+				b.Rig, err = rig.Start(t.Context(), rig.Options{Dir: at, Name: b.name, Minibroker: binary, Proof: true, V4: i == 1, Group: i == 2})
+			}
+			if err == nil {
+				b.Suite, err = conformance.Open(t.Context(), b.Target)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", b.name, err)
+			}
+		})
+	}
+	starting.Wait()
+	for _, b := range all {
+		t.Cleanup(func() {
+			if b.Suite != nil {
+				b.Close()
+			}
+			if b.Rig != nil {
+				b.Stop()
+			}
+		})
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return all
 }
 
 // only is CONFORMANCE_CASE, a pattern, for those who write a case.
@@ -41,38 +74,63 @@ func only() []*conformance.Case {
 	return f.Select(conformance.Cases())
 }
 
-func TestTheMiniBrokerPasses(t *testing.T) {
-	_, s := start(t)
-	for _, res := range s.Run(t.Context(), only()).Results {
-		t.Run(res.ID, func(t *testing.T) {
-			switch res.Verdict {
-			case report.Failed:
-				t.Errorf("%s: %s", res.Title, res.Text)
-				for _, e := range res.Trace {
-					t.Logf("%8.1f %s -> %s %s %s\n\t= %s (%.1f)", e.AtMs, e.From, e.To, e.Name, e.Request, e.Answer, e.TookMs)
+func TestConformance(t *testing.T) {
+	all := benches(t)
+	t.Run("right", func(t *testing.T) { right(t, all) })
+	t.Run("wrong", func(t *testing.T) { proofs(t, all) })
+}
+
+// right: no target fails a case, and each case applies to one.
+func right(t *testing.T, all []*bench) {
+	applied := map[string]bool{}
+	for _, b := range all {
+		for _, res := range b.Run(t.Context(), only()).Results {
+			applied[res.ID] = applied[res.ID] || res.Verdict != report.NotApplicable
+			t.Run(b.name+"/"+res.ID, func(t *testing.T) {
+				if res.Verdict == report.Failed {
+					t.Errorf("%s: %s", res.Title, res.Text)
+					tell(t, res.Trace)
 				}
-			case report.NotApplicable:
-				t.Logf("not applicable: %s", res.Text)
-			case report.Passed:
-				t.Logf("%.2f s", res.Seconds)
-			}
-		})
+				t.Logf("%s, %.2f s %s", res.Verdict, res.Seconds, res.Text)
+			})
+		}
+	}
+	for _, c := range only() {
+		if !applied[c.ID] {
+			t.Errorf("%s applies to no target", c.ID)
+		}
 	}
 }
 
-func TestEveryCaseCatchesItsWrongTargets(t *testing.T) {
-	r, s := start(t)
-	proofs := s.Prove(t.Context(), only(), r.Backs, func(conformance.Proof) {})
-	for _, p := range proofs {
-		t.Run(p.Case.ID+"/"+p.Fault.Text, func(t *testing.T) {
-			if !p.Caught {
-				t.Errorf("not caught: %s %s", p.Result.Verdict, p.Result.Text)
-				for _, e := range p.Result.Trace {
-					t.Logf("%8.1f %s -> %s %s %s\n\t= %s (%.1f)", e.AtMs, e.From, e.To, e.Name, e.Request, e.Answer, e.TookMs)
+// proofs: each case catches each of its wrong targets, on the first bench to
+// which it applies.
+func proofs(t *testing.T, all []*bench) {
+	left := only()
+	for _, b := range all {
+		now, later := b.Applicable(left)
+		left = later
+		for _, p := range b.Prove(t.Context(), now, b.Backs, func(conformance.Proof) {}) {
+			t.Run(p.Case.ID+"/"+p.Fault.Text, func(t *testing.T) {
+				if !p.Caught {
+					t.Errorf("on %s not caught: %s %s", b.name, p.Result.Verdict, p.Result.Text)
+					tell(t, p.Result.Trace)
 				}
-				return
-			}
-			t.Logf("%.2f s: %s", p.Result.Seconds, p.Result.Text)
-		})
+				t.Logf("%.2f s: %s", p.Result.Seconds, p.Result.Text)
+			})
+		}
+	}
+	for _, c := range left {
+		t.Errorf("%s applies to no target", c.ID)
+	}
+}
+
+func tell(t *testing.T, trace []report.Event) {
+	t.Helper()
+	for i, e := range trace {
+		if i == 60 {
+			t.Logf("and %d more", len(trace)-i)
+			return
+		}
+		t.Logf("%8.1f %s -> %s %s %s\n\t= %s (%.1f)", e.AtMs, e.From, e.To, e.Name, e.Request, e.Answer, e.TookMs)
 	}
 }

@@ -24,10 +24,10 @@ type Proof struct {
 
 // stallDeadline is that of a case whose wrong target never does what the case
 // waits for.
-const stallDeadline = 8 * time.Second
+const stallDeadline = 6 * time.Second
 
 // Prove runs each case against each of its wrong targets. The suite's target
-// must be right, have one node, and have its participants behind backs, in the
+// must be right, and have its participants behind backs, in the
 // order of the participants.
 func (s *Suite) Prove(ctx context.Context, cases []*Case, backs []*wrong.Back, done func(Proof)) []Proof {
 	var all []*Proof
@@ -76,17 +76,60 @@ func (s *Suite) prove(ctx context.Context, p *Proof, backs []*wrong.Back) {
 			}
 		}
 	} else {
-		front, err := proxy.Listen(ctx, "127.0.0.1:0", s.target.first(), p.Fault.Hooks)
+		stop, err := target.spoil(ctx, p.Fault.Hooks)
+		defer stop()
 		if err != nil {
 			p.Result = report.Result{Text: fmt.Sprintf("no wrong target: %v", err)}
 			return
 		}
-		defer front.Close()
-		target.Bootstrap = front.Addr()
 	}
 	p.Result = mine.one(ctx, p.Case, setup)
 	late := strings.HasSuffix(p.Result.Text, mine.overdue())
 	p.Caught = p.Result.Verdict == report.Failed && (!late || p.Fault.Stalls)
+}
+
+// spoil puts proxies before all nodes.
+func (t *Target) spoil(ctx context.Context, h proxy.Hooks) (stop func(), err error) {
+	var first *proxy.Proxy
+	stop = func() {
+		if first != nil {
+			first.Close()
+		}
+	}
+	front := func(address string) string {
+		p := first
+		switch {
+		case address == "" || err != nil:
+			return address
+		case first == nil:
+			p, err = proxy.Listen(ctx, "127.0.0.1:0", address, h)
+			first = p
+		default:
+			p, err = first.Beside(ctx, "127.0.0.1:0", address)
+		}
+		if err != nil {
+			return address
+		}
+		return p.Addr()
+	}
+	var nodes []string
+	for _, at := range t.bootstraps() {
+		nodes = append(nodes, front(at))
+	}
+	t.Bootstrap, t.Plain = strings.Join(nodes, ","), front(t.Plain)
+	return stop, err
+}
+
+// Applicable divides cases into those that the target has all for, and the rest.
+func (s *Suite) Applicable(cases []*Case) (yes, no []*Case) {
+	for _, c := range cases {
+		if s.lacks(c) == "" {
+			yes = append(yes, c)
+		} else {
+			no = append(no, c)
+		}
+	}
+	return yes, no
 }
 
 // overdue ends the text of a case whose deadline has passed.

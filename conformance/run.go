@@ -193,7 +193,7 @@ func (r *Run) front(addr, principal string, req kmsg.Request) (kmsg.Response, er
 
 // Bootstrap asks the bootstrap node, once.
 func (r *Run) Bootstrap(req kmsg.Request) kmsg.Response {
-	resp, err := r.front(r.s.target.Bootstrap, "", req)
+	resp, err := r.front(r.s.target.first(), "", req)
 	r.Must(err, wire.NameForKey(req.Key())+" at the bootstrap address")
 	return resp
 }

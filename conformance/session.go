@@ -70,12 +70,18 @@ func (r *Run) Open() *Session { return r.OpenWith(r.ID(), longEnough, r.A, r.B) 
 
 // OpenWith opens a session of an id over some participants.
 func (r *Run) OpenWith(id string, timeout time.Duration, ps ...*Participant) *Session {
-	s := &Session{ID: id, r: r, Init: r.InitRequest(id, timeout, ps...), Producers: map[*Participant]*Producer{}, Topic: r.Topic(ps...)}
-	resp := r.InitOK(s.Init)
-	s.Epoch, s.Sequence = resp.GlobalEpoch, resp.Sequence
+	s := r.bare(id, timeout, ps...)
 	for _, p := range ps {
 		s.Producers[p] = r.Producer(p, id, NoTimeout)
 	}
+	return s
+}
+
+// bare is a session without producers yet.
+func (r *Run) bare(id string, timeout time.Duration, ps ...*Participant) *Session {
+	s := &Session{ID: id, r: r, Init: r.InitRequest(id, timeout, ps...), Producers: map[*Participant]*Producer{}, Topic: r.Topic(ps...)}
+	resp := r.InitOK(s.Init)
+	s.Epoch, s.Sequence = resp.GlobalEpoch, resp.Sequence
 	return s
 }
 

@@ -211,7 +211,7 @@ func (s *Suite) without(n Need) string {
 		NeedHome:      {t.Home != "", "the target does not say where its log is (home.bootstrap.servers)"},
 		NeedMetrics:   {t.Metrics != "", "the target does not say where its metrics are (metrics.url)"},
 		NeedQuickScan: {t.ScanInterval <= time.Second, "the target's scan interval is above a second (scan.interval.ms)"},
-		NeedExpiry:    {t.Expiration <= 10*time.Second, "the target keeps ids longer than a test waits (expiration.ms)"},
+		NeedPlainNode: {t.Plain != "", "the target names no node without the role (without.role.bootstrap.servers)"},
 		NeedPlain:     {t.Security == nil || t.Security.TLS == nil, "raw bytes are sent to targets without TLS only"},
 	}[n]
 	if has.ok {

@@ -28,11 +28,15 @@ type Target struct {
 	// one that a run is about, the second its companion.
 	Participants []ParticipantTarget
 	// Home is where the topic of the log can be read and written, or empty.
-	Home string
+	Home         string
+	HomeSecurity *Security
 	// Unreachable, Mismatch and Closed are ids of configured clusters: one that
 	// cannot be reached, one whose address belongs to another cluster, and one
 	// that has not opted in. Empty: there is none.
 	Unreachable, Mismatch, Closed string
+	// Plain is a node of the same implementation without the role, on a plain
+	// listener, or empty.
+	Plain string
 	// Metrics is the URL of the metrics in Prometheus' text format, or empty.
 	Metrics string
 	// Nodes are those of the coordinator.
@@ -70,7 +74,7 @@ var errTarget = errors.New("conformance: target file")
 // targetKeys are the keys of a target file besides participant.*, node.* and
 // principal.*.
 var targetKeys = []string{
-	"name", "bootstrap.servers", "command.config", "participants", "nodes", "home.bootstrap.servers", "metrics.url",
+	"name", "bootstrap.servers", "command.config", "participants", "nodes", "home.bootstrap.servers", "home.command.config", "metrics.url", "without.role.bootstrap.servers",
 	"unreachable.cluster.id", "mismatch.cluster.id", "closed.cluster.id",
 	"scan.interval.ms", "max.timeout.ms", "request.timeout.ms", "expiration.ms",
 }
@@ -85,6 +89,7 @@ func ReadTarget(file string) (*Target, error) {
 		Name: p.GetString("name", file), Bootstrap: p.GetString("bootstrap.servers", ""),
 		Home: p.GetString("home.bootstrap.servers", ""), Metrics: p.GetString("metrics.url", ""),
 		Unreachable: p.GetString("unreachable.cluster.id", ""), Mismatch: p.GetString("mismatch.cluster.id", ""),
+		Plain:  p.GetString("without.role.bootstrap.servers", ""),
 		Closed: p.GetString("closed.cluster.id", ""), Principals: map[string]*Security{},
 	}
 	if err = t.readTimes(p); err == nil {
@@ -123,7 +128,7 @@ func (t *Target) readParts(p *properties.Properties) (err error) {
 		s, err = ReadSecurity(at)
 		return s
 	}
-	t.Security = security("command.config")
+	t.Security, t.HomeSecurity = security("command.config"), security("home.command.config")
 	for _, name := range list(p.GetString("participants", "")) {
 		key := "participant." + name + "."
 		t.Participants = append(t.Participants, ParticipantTarget{

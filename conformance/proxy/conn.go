@@ -68,8 +68,14 @@ func (c *pipe) requests() {
 	in := bufio.NewReader(c.down)
 	for {
 		frame, err := readFrame(in)
+		if errors.Is(err, errFrame) && c.p.hooks.Oversize != nil {
+			c.p.hooks.Oversize(c.down)
+		}
 		if err != nil {
 			return
+		}
+		if c.p.hooks.Raw != nil && len(frame) > 14 {
+			frame = c.p.hooks.Raw(frame)
 		}
 		x, body := c.exchange(frame)
 		if x == nil {

@@ -27,6 +27,12 @@ import (
 type Hooks struct {
 	Request func(*Exchange)
 	Answer  func(*Exchange)
+	// Raw, when not nil, sees each request before it is read, its size first,
+	// and returns what it shall be.
+	Raw func(frame []byte) []byte
+	// Oversize, when not nil, has the connection after a frame of impossible
+	// size, and ends it by returning.
+	Oversize func(net.Conn)
 }
 
 // Exchange is one request and its answer.
@@ -39,6 +45,9 @@ type Exchange struct {
 	// calls Changed, or it goes on as the bytes it came in.
 	Request  kmsg.Request
 	Response kmsg.Response
+	// Scope, when not nil, says which ids a fault is about: a look at many ids
+	// names those of others too.
+	Scope func(id string) bool
 	// Asked is when the request came, Answered when the answer did.
 	Asked, Answered time.Time
 
@@ -97,6 +106,14 @@ func Listen(ctx context.Context, address, upstream string, hooks Hooks) (*Proxy,
 	return listen(ctx, address, upstream, hooks, &group{byNode: map[string]*Proxy{}, byProxy: map[string]bool{}})
 }
 
+// Beside is Listen in front of another node of the same cluster.
+func (p *Proxy) Beside(ctx context.Context, address, upstream string) (*Proxy, error) {
+	p.group.mu.Lock()
+	defer p.group.mu.Unlock()
+	return listen(ctx, address, upstream, p.hooks, p.group)
+}
+
+// listen is called with the lock of the group, or before anybody knows it.
 func listen(ctx context.Context, address, upstream string, hooks Hooks, g *group) (*Proxy, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance"
 	"github.com/kafka-gtc/kafka-gtc/conformance/node"
@@ -37,9 +39,12 @@ type Options struct {
 	// Subject, when it has an address, is the first participant, in place of a
 	// mini-broker.
 	Subject conformance.ParticipantTarget
-	// Home, when not empty, is a cluster on which two nodes with the role gtc
-	// alone keep their log. Otherwise one node keeps its own.
-	Home string
+	// Group is two nodes with the role gtc alone, whose log is at Home; by
+	// default that is a mini-broker. Without Group one node keeps its own log.
+	Group bool
+	Home  string
+	// V4 gives the first participant transaction.version 1.
+	V4 bool
 	// Proof puts a wrong.Back between the coordinator and each of the first two
 	// participants.
 	Proof bool
@@ -70,9 +75,8 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 	r := &Rig{o: o}
 	if r.o.Minibroker == "" {
 		r.o.Minibroker = filepath.Join(o.Dir, "minibroker")
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", r.o.Minibroker, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker").CombinedOutput()
-		if err != nil {
-			return r, fmt.Errorf("rig: building the mini-broker: %w\n%s", err, out)
+		if err := Build(ctx, r.o.Minibroker); err != nil {
+			return r, err
 		}
 	}
 	r.Target = &conformance.Target{
@@ -84,10 +88,19 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 	if err != nil {
 		return r, err
 	}
-	if o.Home != "" {
+	if o.Group {
 		return r, r.group(ctx, clusters)
 	}
 	return r, r.single(ctx, clusters)
+}
+
+// Build compiles the mini-broker.
+func Build(ctx context.Context, binary string) error {
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("rig: building the mini-broker: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Stop ends all.
@@ -112,6 +125,11 @@ func (r *Rig) participants(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		subject = conformance.ParticipantTarget{Name: "us", Bootstrap: n.Addr}
+		if r.o.V4 {
+			if err = downgrade(ctx, n.Addr); err != nil {
+				return nil, err
+			}
+		}
 	}
 	companion, err := r.broker(ctx, "eu")
 	if err != nil {
@@ -121,6 +139,7 @@ func (r *Rig) participants(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Target.Plain = closed.Addr
 	properties := []string{
 		"gtc.clusters=us,eu,gone,mismatch,closed",
 		"gtc.cluster.gone.cluster.id=cluster-gone", "gtc.cluster.gone.bootstrap.servers=" + r.freeAddr(ctx),
@@ -165,6 +184,29 @@ func (r *Rig) start(ctx context.Context, name, addr string, properties []string)
 	return n, n.Start(context.WithoutCancel(ctx))
 }
 
+// downgrade gives a cluster transaction.version 1.
+func downgrade(ctx context.Context, addr string) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	req := kmsg.NewPtrUpdateFeaturesRequest()
+	req.TimeoutMillis = 10_000
+	u := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+	const unsafeDowngrade = 3
+	u.Feature, u.MaxVersionLevel, u.UpgradeType, u.AllowDowngrade = "transaction.version", 1, unsafeDowngrade, true
+	req.FeatureUpdates = append(req.FeatureUpdates, u)
+	resp, err := req.RequestWith(ctx, cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return fmt.Errorf("rig: transaction.version 1: %w", err)
+	}
+	return nil
+}
+
 // coordinator are the properties of every coordinator.
 func coordinator() []string {
 	return []string{
@@ -191,7 +233,7 @@ func (r *Rig) single(ctx context.Context, clusters []string) error {
 			return err
 		}
 		if r.Target.Principals[name] = s; name == "suite" {
-			r.Target.Security = s
+			r.Target.Security, r.Target.HomeSecurity = s, s
 			delete(r.Target.Principals, name)
 		}
 	}
@@ -237,6 +279,13 @@ func (r *Rig) grant(ctx context.Context) error {
 
 // group is two nodes that are coordinators alone.
 func (r *Rig) group(ctx context.Context, clusters []string) error {
+	if r.o.Home == "" {
+		home, err := r.broker(ctx, "home")
+		if err != nil {
+			return err
+		}
+		r.o.Home = home.Addr
+	}
 	r.Target.Home = r.o.Home
 	var bootstrap []string
 	for _, id := range []string{"1", "2"} {

@@ -108,14 +108,15 @@ func (b *Back) Hooks() proxy.Hooks {
 
 func (b *Back) each(x *proxy.Exchange, of func(proxy.Hooks) func(*proxy.Exchange)) {
 	b.mu.Lock()
-	var hit []func(*proxy.Exchange)
+	var hit []func()
 	for prefix, h := range b.faults {
-		if f := of(h); f != nil && x.Names(func(id string) bool { return strings.HasPrefix(id, prefix) }) {
-			hit = append(hit, f)
+		mine := func(id string) bool { return strings.HasPrefix(id, prefix) }
+		if f := of(h); f != nil && x.Names(mine) {
+			hit = append(hit, func() { x.Scope = mine; f(x) })
 		}
 	}
 	b.mu.Unlock()
 	for _, f := range hit {
-		f(x)
+		f()
 	}
 }

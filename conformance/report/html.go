@@ -1,0 +1,6 @@
+package report
+
+import "io"
+
+// WriteHTML writes one page.
+func WriteHTML(w io.Writer, runs []*Run) error { return WriteTable(w, runs) }
