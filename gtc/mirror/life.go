@@ -198,8 +198,8 @@ func (l *life) revoked(gone map[string][]int32) {
 // round takes what has come and mirrors it. Rebalances wait meanwhile.
 func (l *life) round(ctx context.Context) error {
 	if wait := l.batchDue.Sub(l.clock.Now()); wait > 0 {
-		if err := l.pause(ctx, min(wait, l.flow.BatchLinger)); err != nil {
-			return nil
+		if l.pause(ctx, min(wait, l.flow.BatchLinger)) != nil {
+			return nil // told to end
 		}
 	}
 	polling, cancel := context.WithTimeout(ctx, pollTimeout)

@@ -205,3 +205,43 @@ func TestSecondProcessOfOneNameFencesTheFirst(t *testing.T) {
 	r.awaitValues(t, "eu", "us.t", map[int][]string{0: {"a", "b"}})
 	second.stop(t)
 }
+
+// A running mirror that is told to go on takes a topic that is created again for
+// a new one, and mirrors it from its start.
+func TestGoesOnWithATopicCreatedAgain(t *testing.T) {
+	r := embedded(t)
+	r.create(t, "us", 1, nil, "t", "t2")
+	o := r.options(mirror.Policy{}, r.flow(t, "us", "eu"))
+	o.Flows[0].DataLoss = mirror.DataLossContinue
+	m := run(t, o)
+	r.write(t, "us", "t", 0, true, "a", "b", "c")
+	r.awaitValues(t, "eu", "us.t", map[int][]string{0: {"a", "b", "c"}})
+	if _, err := r.admins["us"].DeleteTopics(within(t), "t"); err != nil {
+		t.Fatal(err)
+	}
+	r.create(t, "us", 1, nil, "t")
+	r.write(t, "us", "t", 0, true, "d")
+	r.write(t, "us", "t2", 0, true, "z")
+	r.awaitValues(t, "eu", "us.t2", map[int][]string{0: {"z"}})
+	r.awaitValues(t, "eu", "us.t", map[int][]string{0: {"a", "b", "c", "d"}})
+	if n := metric(t, m.reg, "mirror_data_loss_total"); n < 1 {
+		t.Errorf("%v losses reported", n)
+	}
+	m.stop(t)
+}
+
+// The topic on the target is deleted: it is created again, and mirrored to from
+// where the mirror stands.
+func TestTargetTopicDeleted(t *testing.T) {
+	r := embedded(t)
+	r.create(t, "us", 1, nil, "t")
+	m := run(t, r.options(mirror.Policy{}, r.flow(t, "us", "eu")))
+	r.write(t, "us", "t", 0, true, "a")
+	r.awaitValues(t, "eu", "us.t", map[int][]string{0: {"a"}})
+	if _, err := r.admins["eu"].DeleteTopics(within(t), "us.t"); err != nil {
+		t.Fatal(err)
+	}
+	r.write(t, "us", "t", 0, true, "b")
+	r.awaitValues(t, "eu", "us.t", map[int][]string{0: {"b"}})
+	m.stop(t)
+}

@@ -113,10 +113,10 @@ func (t *task) run(ctx context.Context) error {
 		began := t.clock.Now()
 		err := t.live(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err == nil:
 			return nil
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it was told to end
 		case final(err):
 			t.log.Error().Err(err).Msg("the mirror stops")
 			return err
@@ -127,7 +127,7 @@ func (t *task) run(ctx context.Context) error {
 		t.stats.restarted()
 		t.log.Warn().Err(err).Dur("again_in", backoff).Msg("the flow begins again")
 		if t.pause(ctx, backoff) != nil {
-			return nil
+			return nil // told to end
 		}
 	}
 }

@@ -307,3 +307,71 @@ func TestInstancesShareTheWork(t *testing.T) {
 	r.awaitValues(t, "eu", "us.t", want)
 	first.stop(t)
 }
+
+// Under one name in both directions the logs have different orders: a group is
+// moved to where nothing before it is unread.
+func TestGroupUnderOneNameLosesNothing(t *testing.T) {
+	r := embedded(t)
+	r.create(t, "us", 1, nil, "t")
+	r.create(t, "eu", 1, nil, "t")
+	o := r.options(mirror.Policy{Identity: true}, r.flow(t, "us", "eu"), r.flow(t, "eu", "us"))
+	m := run(t, o)
+	for i := range 6 {
+		r.write(t, "us", "t", 0, true, fmt.Sprintf("us%d", i))
+		r.write(t, "eu", "t", 0, true, fmt.Sprintf("eu%d", i))
+	}
+	for _, alias := range []string{"us", "eu"} {
+		eventually(t, alias, func() string {
+			if n := len(r.values(t, alias, "t")[0]); n != 12 {
+				return fmt.Sprintf("%d records", n)
+			}
+			return ""
+		})
+	}
+	on := map[string][]*kgo.Record{"us": r.committedRecords(t, "us", "t"), "eu": r.committedRecords(t, "eu", "t")}
+	moved := 0
+	for restarted := range 2 {
+		for n := 1; n <= 12; n++ {
+			read := map[string]bool{}
+			for _, rec := range on["us"][:n] {
+				read[string(rec.Value)] = true
+			}
+			// The first record on the target that the group has not read.
+			most := on["eu"][11].Offset + 1
+			for _, rec := range on["eu"] {
+				if !read[string(rec.Value)] {
+					most = rec.Offset
+					break
+				}
+			}
+			group := fmt.Sprintf("g%d-%d", restarted, n)
+			r.commit(t, "us", group, "t", on["us"][n-1].Offset+1)
+			var at int64
+			eventually(t, group, func() string {
+				if at = r.groupOffset(t, "eu", group, "t", 0); at < 0 {
+					return "nothing committed"
+				}
+				return ""
+			})
+			if at > most && r.below(t, "eu", "t", at) > r.below(t, "eu", "t", most) {
+				t.Errorf("read %d of %v: on the target %v from %d, and %d is unread", n, values(on["us"]), values(on["eu"]), at, most)
+			}
+			if at > 0 {
+				moved++
+			}
+		}
+		m.stop(t)
+		m = run(t, o)
+	}
+	if moved == 0 {
+		t.Error("no offset was moved beyond the start")
+	}
+	m.stop(t)
+}
+
+func values(records []*kgo.Record) (vs []string) {
+	for _, r := range records {
+		vs = append(vs, string(r.Value))
+	}
+	return vs
+}

@@ -242,19 +242,23 @@ func (r rig) write(t *testing.T, alias, topic string, partition int32, commit bo
 // values are what a read_committed reader sees of a topic, by partition.
 func (r rig) values(t *testing.T, alias, topic string) map[int][]string {
 	t.Helper()
+	values, err := r.tryValues(t, alias, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+func (r rig) tryValues(t *testing.T, alias, topic string) (map[int][]string, error) {
+	t.Helper()
 	reader := readback.NewReader(r.addr(alias))
 	defer reader.Close()
 	records, err := reader.Topic(within(t), topic)
-	if err != nil {
-		r.dump(t, "us")
-		r.dump(t, "eu")
-		t.Fatal(err)
-	}
 	values := map[int][]string{}
 	for _, rec := range records {
 		values[rec.Partition] = append(values[rec.Partition], rec.Value)
 	}
-	return values
+	return values, err
 }
 
 // eventually waits until check returns nothing.
@@ -285,7 +289,10 @@ func (r rig) awaitValues(t *testing.T, alias, topic string, want map[int][]strin
 		if !r.hasTopic(t, alias, topic) {
 			return "no such topic"
 		}
-		got := r.values(t, alias, topic)
+		got, err := r.tryValues(t, alias, topic)
+		if err != nil {
+			return err.Error()
+		}
 		for p, vs := range got {
 			if len(vs) > len(want[p]) || strings.Join(vs, ",") != strings.Join(want[p][:len(vs)], ",") {
 				t.Fatalf("%s-%d on %s is %q, want %q", topic, p, alias, vs, want[p])
@@ -314,18 +321,4 @@ func (r rig) groupOffset(t *testing.T, alias, group, topic string, partition int
 		return at.At
 	}
 	return -1
-}
-
-func (r rig) dump(t *testing.T, alias string) {
-	a := r.admins[alias]
-	end, _ := a.ListEndOffsets(t.Context())
-	stable, _ := a.ListCommittedOffsets(t.Context())
-	end.Each(func(o kadm.ListedOffset) {
-		s, _ := stable.Lookup(o.Topic, o.Partition)
-		t.Logf("%s %s-%d end %d stable %d", alias, o.Topic, o.Partition, o.Offset, s.Offset)
-	})
-	l, _ := a.ListTransactions(t.Context(), nil, nil)
-	for _, x := range l {
-		t.Logf("%s txn %s %s", alias, x.TxnID, x.State)
-	}
 }

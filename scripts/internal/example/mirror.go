@@ -58,7 +58,7 @@ type mirroring struct {
 	writing atomic.Int32
 }
 
-func runMirror(ctx context.Context, w *world, identity bool) (err error) {
+func runMirror(ctx context.Context, w *world, identity bool) error {
 	m := &mirroring{world: w, identity: identity, adm: map[string]*kadm.Client{}, sent: map[string]*[mirrorPartitions][]string{}}
 	m.say("seed %d", w.seed)
 	for name, addr := range w.clusters {
@@ -68,7 +68,7 @@ func runMirror(ctx context.Context, w *world, identity bool) (err error) {
 		}
 		defer cl.Close()
 		m.adm[name], m.sent[name] = kadm.NewClient(cl), new([mirrorPartitions][]string)
-		if err := w.createTopics(ctx, name, mirrorPartitions, orders); err != nil {
+		if err = w.createTopics(ctx, name, mirrorPartitions, orders); err != nil {
 			return err
 		}
 	}
@@ -78,8 +78,8 @@ func runMirror(ctx context.Context, w *world, identity bool) (err error) {
 	defer cancel(nil)
 	start := func(f func(context.Context) error) {
 		background.Go(func() {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				cancel(err)
+			if failed := f(ctx); failed != nil && ctx.Err() == nil {
+				cancel(failed)
 			}
 		})
 	}

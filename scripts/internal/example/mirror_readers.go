@@ -37,7 +37,7 @@ func (r *readers) run(ctx context.Context) error {
 	}
 	r.m.say("group %q has read %d records on a and leaves", readersGroup, r.nA.Load())
 	began := time.Now()
-	if err := r.awaitOffsets(ctx); err != nil {
+	if err = r.awaitOffsets(ctx); err != nil {
 		return err
 	}
 	r.m.say("its offsets are on b, %v later; it goes on there", time.Since(began).Round(10*time.Millisecond))
