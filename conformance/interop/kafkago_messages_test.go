@@ -59,9 +59,9 @@ func init() {
 type flexible = struct{}
 
 type findCoordinatorRequest struct {
-	_       flexible `kafka:"min=v7,max=v7,tag"`
-	KeyType int8     `kafka:"min=v7,max=v7"`
-	Keys    []string `kafka:"min=v7,max=v7"`
+	_               flexible `kafka:"min=v7,max=v7,tag"`
+	KeyType         int8     `kafka:"min=v7,max=v7"`
+	CoordinatorKeys []string `kafka:"min=v7,max=v7"`
 }
 
 func (*findCoordinatorRequest) ApiKey() protocol.ApiKey { return slotFindCoordinator }
@@ -176,8 +176,8 @@ type endedParticipant struct {
 func (*endGlobalTxnResponse) ApiKey() protocol.ApiKey { return slotEnd }
 
 type describeGlobalTransactionsRequest struct {
-	_   flexible `kafka:"min=v0,max=v0,tag"`
-	IDs []string `kafka:"min=v0,max=v0"`
+	_                      flexible `kafka:"min=v0,max=v0,tag"`
+	GlobalTransactionalIDs []string `kafka:"min=v0,max=v0"`
 }
 
 func (*describeGlobalTransactionsRequest) ApiKey() protocol.ApiKey { return slotDescribe }

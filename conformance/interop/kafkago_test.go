@@ -53,7 +53,7 @@ func newKafkaGo(t *testing.T, id, gtc string, clusters ...string) *kafkaGo {
 	t.Helper()
 	a := &kafkaGo{id: id, seed: gtc}
 	const globalTransaction = 3
-	found := ask[*findCoordinatorResponse](t, dial(t, gtc), &findCoordinatorRequest{KeyType: globalTransaction, Keys: []string{id}})
+	found := ask[*findCoordinatorResponse](t, dial(t, gtc), &findCoordinatorRequest{KeyType: globalTransaction, CoordinatorKeys: []string{id}})
 	if len(found.Coordinators) != 1 || found.Coordinators[0].ErrorCode != 0 || found.Coordinators[0].Key != id {
 		t.Fatalf("FindCoordinator: %+v", found)
 	}
@@ -344,7 +344,7 @@ func abandoned(t *testing.T, a *kafkaGo) {
 	if resp.ErrorCode != 0 || resp.Outcome != aborted || resp.ErrorMessage == "" {
 		t.Errorf("the commit after that: %+v, want aborted and why", resp)
 	}
-	described := ask[*describeGlobalTransactionsResponse](t, a.gtc, &describeGlobalTransactionsRequest{IDs: []string{a.id}})
+	described := ask[*describeGlobalTransactionsResponse](t, a.gtc, &describeGlobalTransactionsRequest{GlobalTransactionalIDs: []string{a.id}})
 	if d := described.GlobalTransactions[0]; !d.SessionEnded || d.Reason == "" || d.TimeoutMs != 200 {
 		t.Errorf("%+v, want an ended session and a reason", d)
 	}
@@ -364,7 +364,7 @@ func read(t *testing.T, a *kafkaGo) {
 	req := s.end(true, us, eu)
 	s.must(t, committed, req)
 
-	described := ask[*describeGlobalTransactionsResponse](t, a.gtc, &describeGlobalTransactionsRequest{IDs: []string{a.id, "nobody"}}).GlobalTransactions
+	described := ask[*describeGlobalTransactionsResponse](t, a.gtc, &describeGlobalTransactionsRequest{GlobalTransactionalIDs: []string{a.id, "nobody"}}).GlobalTransactions
 	if len(described) != 2 || described[1].ErrorCode != transactionalIDNotFound || described[1].GlobalTransactionalID != "nobody" {
 		t.Fatalf("described %+v, want two, the second not found", described)
 	}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -82,6 +84,7 @@ func testSockets(t *testing.T, r *rig, transactionVersion int) {
 		"too old":                {1005, 0},
 		"one participant":        {0, 1},
 		"list":                   {0, 0},
+		"nothing to forget":      {48, 0},
 		"second session":         {0, 0},
 		"first session again":    {90, 0},
 		"fenced":                 {90, 0},
@@ -164,6 +167,16 @@ func told(t *testing.T, steps map[string]step, id string) {
 	list := steps["list"]
 	if len(list.GlobalTransactions) != 1 || list.GlobalTransactions[0].State != "CompleteCommit" || !slices.Equal(list.UnknownStateFilters, []string{"Nonsense"}) {
 		t.Errorf("listed %+v", list)
+	}
+}
+
+// TestSocketsAgreeWithKafka: what Kafka's own protocol types have written is
+// read, and written back, by the messages of python/gtc_messages.py.
+func TestSocketsAgreeWithKafka(t *testing.T) {
+	out, err := exec.CommandContext(deadline(t), "python3", "-B", "python/golden.py", "../../wire/testdata/golden").CombinedOutput()
+	const messages = 6 * 2 * 6 // APIs, request and response, cases
+	if got := strings.TrimSpace(string(out)); err != nil || got != strconv.Itoa(messages) {
+		t.Errorf("golden.py: %v, %s; want %d messages", err, got, messages)
 	}
 }
 

@@ -8,6 +8,7 @@ library only.
 import socket
 import struct
 import time
+import uuid
 
 PATIENCE = 60.0  # seconds, for one step
 BACKOFF = 0.02
@@ -46,6 +47,10 @@ GTC = {
         [("ThrottleTimeMs", "int32"), ("ErrorCode", "int16"), ("ErrorMessage", "string?"), ("UnknownStateFilters", "[]string"),
          ("GlobalTransactions", [("GlobalTransactionalId", "string"), ("State", "string"), ("GlobalEpoch", "int32"), ("Sequence", "int64"),
                                  ("AgeMs", "int64"), ("Heuristic", "bool"), ("PendingClusterIds", "[]string")])]),
+    "ResolveGlobalTransaction": (
+        1004, 0,
+        [("GlobalTransactionalId", "string"), ("Action", "int8"), ("ClusterId", "string?")],
+        [("ThrottleTimeMs", "int32"), ("ErrorCode", "int16"), ("ErrorMessage", "string?"), ("State", "string")]),
 }
 
 FIND_COORDINATOR = (
@@ -189,6 +194,8 @@ class Reader:
             return None if n < 0 else [self.struct(kind)[0] for _ in range(n)]
         if kind in NUMBERS:
             return self.number(NUMBERS[kind])
+        if kind == "uuid":
+            return uuid.UUID(bytes=self.take(16))
         n = self.uvarint() - 1
         if kind.startswith("[]"):
             return None if n < 0 else [self.value(kind[2:]) for _ in range(n)]

@@ -24,6 +24,8 @@ from gtc_messages import (
     PARTICIPANT_NOT_AVAILABLE, PATIENCE, TRANSACTIONAL, Failed, Node, Reader, batches, record_batch, until,
 )
 
+FORGET = 2
+
 # --- a participant -------------------------------------------------------------
 
 
@@ -279,6 +281,8 @@ def administration(session):
     answer = session.node.ask("ListGlobalTransactions", StateFilters=["CompleteCommit", "Nonsense"], DurationFilterMs=-1,
                               PatternFilter=session.id, HeuristicOnly=False)
     tell("list", **told(answer))
+    answer = session.node.ask("ResolveGlobalTransaction", GlobalTransactionalId=session.id, Action=FORGET, ClusterId=None)
+    tell("nothing to forget", **told(answer))
 
 
 def main():
