@@ -118,8 +118,8 @@ func (cl *Client) Close(ctx context.Context) error {
 		if s.last != nil {
 			errs = append(errs, s.last.discard(ctx))
 		}
-		s.session.close()
 	}
+	closeAll(cl.slots)
 	return errors.Join(errs...)
 }
 

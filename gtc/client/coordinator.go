@@ -62,6 +62,7 @@ type coordinator struct {
 	id         string
 	addresses  []string
 	opts       []kgo.Opt
+	hooks      []kgo.Hook
 	askTimeout time.Duration
 	backoffMin time.Duration
 	backoffMax time.Duration
@@ -77,6 +78,7 @@ func newCoordinator(o Options, id string) (*coordinator, error) {
 		id:         id,
 		addresses:  o.Coordinator,
 		opts:       o.CoordinatorOpts,
+		hooks:      o.CoordinatorHooks,
 		askTimeout: o.AskTimeout,
 		backoffMin: o.BackoffMin,
 		backoffMax: o.BackoffMax,
@@ -89,7 +91,7 @@ func newCoordinator(o Options, id string) (*coordinator, error) {
 }
 
 func (c *coordinator) dial(addresses ...string) (*kgo.Client, error) {
-	return kgo.NewClient(with(c.opts, kgo.SeedBrokers(addresses...), kgo.MaxVersions(wire.Versions()))...)
+	return kgo.NewClient(with(c.opts, kgo.SeedBrokers(addresses...), kgo.MaxVersions(wire.Versions()), kgo.WithHooks(shared(c.hooks)...))...)
 }
 
 func (c *coordinator) close() {

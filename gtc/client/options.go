@@ -37,10 +37,14 @@ type Options struct {
 
 	// Coordinator are addresses (host:port) of any nodes of the coordinator;
 	// they are asked which one coordinates the id. CoordinatorOpts are for
-	// the connections to them: TLS, SASL, logger, hooks. Seed brokers and
+	// the connections to them: TLS, SASL, logger. Seed brokers and
 	// versions among them are overruled.
 	Coordinator     []string
 	CoordinatorOpts []kgo.Opt
+
+	// CoordinatorHooks are kgo's hooks (kprom, kotel) for the connections to
+	// the coordinator, as Cluster.Hooks for those to a cluster.
+	CoordinatorHooks []kgo.Hook
 
 	// Clusters are the participants under the names that Produce uses.
 	Clusters map[string]Cluster
@@ -111,6 +115,15 @@ type Cluster struct {
 	// which must not be among ClientOpts: the client has its own, which
 	// wraps this one. For TLS: (&tls.Dialer{Config: c}).DialContext.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// Hooks are kgo's hooks (kprom, kotel) for all connections to the cluster.
+	// Behind them are several kgo clients, and new ones take the place of old
+	// ones. A hook is told of the first one only, before its first connection,
+	// and of the end when the Client closes; kprom registers its metrics then,
+	// and would panic at a second one. So a hook that implements
+	// kgo.HookNewClient belongs here and not into kgo.WithHooks among
+	// ClientOpts.
+	Hooks []kgo.Hook
 
 	// ID is the cluster id expected; empty takes what the cluster says.
 	ID string

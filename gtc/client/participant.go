@@ -72,6 +72,7 @@ func (p *participant) renew() error {
 		kgo.TransactionalID(p.id),
 		kgo.TransactionTimeout(noTransactionTimeout),
 		kgo.Dialer(p.gate.dialer(p.dial())),
+		kgo.WithHooks(shared(p.conf.Hooks)...),
 	)...)
 	if err != nil {
 		return &ParticipantError{Cluster: p.name, Err: err}

@@ -42,6 +42,7 @@ func openRing(ctx context.Context, o Options) (slots []*slot, err error) {
 		slots = append(slots, &slot{session: s})
 	}
 	first := slots[0].session
+	first.announce()
 	if err := first.open(ctx); err != nil {
 		return slots, err
 	}
@@ -61,6 +62,9 @@ func openRing(ctx context.Context, o Options) (slots []*slot, err error) {
 func closeAll(slots []*slot) {
 	for _, s := range slots {
 		s.session.close()
+	}
+	if len(slots) > 0 {
+		slots[0].session.withdraw()
 	}
 }
 

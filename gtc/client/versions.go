@@ -35,7 +35,8 @@ func (p *participant) openRaw(ctx context.Context) error {
 		lower(versions, keyTxnOffsetCommit, 4)
 		lower(versions, keyEndTxn, 4)
 	}
-	cl, err := kgo.NewClient(with(p.conf.ClientOpts, kgo.Dialer(p.dial()), kgo.MaxVersions(versions))...)
+	cl, err := kgo.NewClient(with(p.conf.ClientOpts, kgo.Dialer(p.dial()), kgo.MaxVersions(versions),
+		kgo.WithHooks(shared(p.conf.Hooks)...))...)
 	if err != nil {
 		return err
 	}
