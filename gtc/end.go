@@ -126,6 +126,7 @@ func (w *work) takeOver(ps []txnlog.Participant) {
 	for i := range ps {
 		if p := w.target(refOf(ps[i]), false); p != nil && !below5(*p) {
 			ps[i] = *p
+			ps[i].NextProducerID, ps[i].NextProducerEpoch = -1, -1 // the session is over
 		}
 	}
 }

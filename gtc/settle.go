@@ -254,11 +254,13 @@ func (w *work) answer() Response {
 	}
 	if busy(v) {
 		resp.Message = w.pendingMessage()
-		for i := range resp.Participants {
-			// Its end is not durable yet, see complete.
-			if p := &resp.Participants[i]; below5(*p) {
-				p.NextProducerID, p.NextProducerEpoch = -1, -1
-			}
+	}
+	for i := range resp.Participants {
+		// Below v5 its end is not durable yet, see complete. And a session that
+		// is over has no next transaction: a client that went on without asking
+		// InitGlobalTxn would hear "aborted" for ever.
+		if p := &resp.Participants[i]; busy(v) && below5(*p) || v.SessionEnded {
+			p.NextProducerID, p.NextProducerEpoch = -1, -1
 		}
 	}
 	switch {
