@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// maxOwed is how many answers one connection may have outstanding; then
-	// it is not read any more.
-	maxOwed = 64
 	// stallTimeout is how long a client may take for one chunk of a frame that
 	// it has begun, or for taking one response.
 	stallTimeout = 30 * time.Second
 	// keepBuffer is the largest read buffer that a connection keeps.
-	keepBuffer = 1 << 20
+	keepBuffer = 16 << 10
+	// connBuffer is the size of a connection's readers. Many connections are
+	// idle; large frames pass a reader by.
+	connBuffer = 4 << 10
 )
 
 var (
@@ -58,6 +58,7 @@ type conn struct {
 	cancel   context.CancelFunc
 	owed     chan *answer // in the order of the requests
 	pending  atomic.Int32 // answers not yet written
+	held     atomic.Int64 // of the front's budget
 	draining atomic.Bool
 	helpers  sync.WaitGroup // handlers, and the reader of kfake's answers
 
@@ -70,6 +71,7 @@ type conn struct {
 type answer struct {
 	req   *request
 	plan  plan
+	cost  int64       // to be given back
 	ready chan []byte // nil when nobody waits (plan.before)
 }
 
@@ -77,8 +79,8 @@ func newConn(f *Front, l *Listener, nc net.Conn) *conn {
 	c := &conn{
 		f: f, listener: l, net: nc, who: caller{principal: anonymous, host: hostOf(nc.RemoteAddr())},
 		log:       f.opts.Log.With().Stringer("client", nc.RemoteAddr()).Logger(),
-		owed:      make(chan *answer, maxOwed),
-		forwarded: make(chan *answer, 2*maxOwed),
+		owed:      make(chan *answer, f.opts.Config.MaxInFlight),
+		forwarded: make(chan *answer, 2*f.opts.Config.MaxInFlight),
 	}
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	if l.TLS != nil {
@@ -124,6 +126,7 @@ func (c *conn) serve() {
 		c.upstream.Close() //nolint:errcheck // an end of a pipe
 	}
 	c.helpers.Wait()
+	c.giveBack(c.held.Load())
 }
 
 // drain lets the reader end; what is owed will still be answered.
@@ -135,7 +138,7 @@ func (c *conn) drain() {
 // read routes requests until there are no more. A *frameError says that the
 // client broke the protocol; what came before is still answered, as in Kafka.
 func (c *conn) read() error {
-	in := bufio.NewReaderSize(c.net, chunkBytes/4)
+	in := bufio.NewReaderSize(c.net, connBuffer)
 	var buf []byte
 	for {
 		if err := c.awaitFrame(in); err != nil {
@@ -145,7 +148,8 @@ func (c *conn) read() error {
 		if !c.login.open() {
 			limit = min(limit, maxUnauthenticated)
 		}
-		frame, err := readFrame(in, buf, limit, func() error { return c.allow(stallTimeout) })
+		cost := c.newCost()
+		frame, err := readFrame(in, buf, limit, cost.waiting, cost.reserve)
 		if err != nil {
 			return err
 		}
@@ -160,7 +164,7 @@ func (c *conn) read() error {
 		if p == nil {
 			return refused
 		}
-		if err := c.dispatch(req, *p); err != nil {
+		if err := c.dispatch(req, *p, cost.held); err != nil {
 			return err
 		}
 		if refused != nil {
@@ -208,11 +212,11 @@ func (c *conn) allow(d time.Duration) error {
 
 // dispatch takes a place in the order of the answers and sets the request on
 // its way. It blocks while too much is owed: that is the back-pressure.
-func (c *conn) dispatch(req *request, p plan) error {
+func (c *conn) dispatch(req *request, p plan, cost int64) error {
 	if p.sent == nil {
 		p.sent = req.body
 	}
-	a := &answer{req: req, plan: p, ready: make(chan []byte, 1)}
+	a := &answer{req: req, plan: p, cost: cost, ready: make(chan []byte, 1)}
 	if p.handle == nil {
 		// Unbuffered, so that the answers of a client that does not take them
 		// stay with kfake.
@@ -227,7 +231,11 @@ func (c *conn) dispatch(req *request, p plan) error {
 		}
 	}
 	if p.handle == nil {
-		return c.forward(a)
+		err := c.forward(a)
+		if p.silent {
+			c.giveBack(cost)
+		}
+		return err
 	}
 	who := c.who
 	c.helpers.Go(func() {
@@ -291,7 +299,7 @@ func (c *conn) sendUpstream(a *answer, raw []byte) error {
 
 // readUpstream gives each answer of kfake to the one that waits for it.
 func (c *conn) readUpstream() {
-	in := bufio.NewReaderSize(c.upstream, chunkBytes)
+	in := bufio.NewReaderSize(c.upstream, connBuffer)
 	for a := range c.forwarded {
 		frame, err := c.nextUpstream(in, a)
 		if err != nil {
@@ -382,6 +390,7 @@ func (c *conn) write() {
 				return
 			}
 			c.pending.Add(-1)
+			c.giveBack(a.cost)
 		case <-c.ctx.Done():
 			return
 		}

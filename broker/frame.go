@@ -23,7 +23,7 @@ const (
 	// maxControlBytes bounds requests that carry no records. An array costs up
 	// to some sixty times its bytes when it is parsed, so what 100 MiB of
 	// produced records may be, a list of topics may not.
-	maxControlBytes = 8 << 20
+	maxControlBytes = 1 << 20
 	// maxProduceTopics bounds the one array of Produce of which the same is
 	// true.
 	maxProduceTopics = 100_000
@@ -69,8 +69,9 @@ type request struct {
 func (r *request) name() string { return wire.NameForKey(r.key) }
 
 // readFrame reads one frame, its length included, into buf, which grows as the
-// bytes arrive. Before each piece waiting is called, to set a deadline.
-func readFrame(r *bufio.Reader, buf []byte, limit int32, waiting func() error) ([]byte, error) {
+// bytes arrive. Before each piece waiting is called, to set a deadline, and once
+// the length and the API key are known reserve, to have room.
+func readFrame(r *bufio.Reader, buf []byte, limit int32, waiting func() error, reserve func(size int, key int16) error) ([]byte, error) {
 	buf = slices.Grow(buf[:0], sizeBytes)[:sizeBytes]
 	if err := waiting(); err != nil {
 		return nil, err
@@ -82,6 +83,17 @@ func readFrame(r *bufio.Reader, buf []byte, limit int32, waiting func() error) (
 	if size < minHeaderBytes || size > int(limit) {
 		return nil, frameErrorf("a frame of %d bytes; allowed is %d to %d (socket.request.max.bytes)", size, minHeaderBytes, limit)
 	}
+	prefix, err := r.Peek(2) // there are minHeaderBytes to come
+	if err != nil {
+		return nil, fmt.Errorf("a frame that ends before its API key: %w", noEOF(err))
+	}
+	key := int16(binary.BigEndian.Uint16(prefix))
+	if size > maxControlBytes && kmsg.Key(key) != kmsg.Produce {
+		return nil, frameErrorf("a frame of %d bytes for %s; only Produce may have more than %d", size, wire.NameForKey(key), maxControlBytes)
+	}
+	if err := reserve(size, key); err != nil {
+		return nil, err
+	}
 	for end := sizeBytes + size; len(buf) < end; {
 		have := len(buf)
 		n := min(end-have, chunkBytes)
@@ -91,9 +103,6 @@ func readFrame(r *bufio.Reader, buf []byte, limit int32, waiting func() error) (
 		}
 		if _, err := io.ReadFull(r, buf[have:]); err != nil {
 			return nil, fmt.Errorf("a frame that ends after %d of %d bytes: %w", have-sizeBytes, size, noEOF(err))
-		}
-		if key := int16(binary.BigEndian.Uint16(buf[sizeBytes:])); size > maxControlBytes && kmsg.Key(key) != kmsg.Produce {
-			return nil, frameErrorf("a frame of %d bytes for %s; only Produce may have more than %d", size, wire.NameForKey(key), maxControlBytes)
 		}
 	}
 	return buf, nil

@@ -29,6 +29,8 @@ func allAPIs() apiTable {
 
 func noDeadline() error { return nil }
 
+func noReserve(int, int16) error { return nil }
+
 // FuzzFrame feeds the whole way that bytes of a stranger take before anything
 // serves them.
 func FuzzFrame(f *testing.F) {
@@ -44,7 +46,7 @@ func FuzzFrame(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		raw, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 1<<20, noDeadline)
+		raw, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 1<<20, noDeadline, noReserve)
 		if err != nil {
 			return
 		}
@@ -80,7 +82,7 @@ func FuzzFrame(f *testing.F) {
 func TestAFrameIsAllocatedAsItArrives(t *testing.T) {
 	in := append([]byte{0x06, 0x40, 0, 0}, make([]byte, 100_000)...) // 100 MiB announced
 	allocated := testing.AllocsPerRun(1, func() {
-		raw, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, noDeadline)
+		raw, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, noDeadline, noReserve)
 		if !errors.Is(err, io.ErrUnexpectedEOF) || raw != nil {
 			t.Errorf("%d bytes, %v", len(raw), err)
 		}
@@ -90,7 +92,7 @@ func TestAFrameIsAllocatedAsItArrives(t *testing.T) {
 	}
 	var largest int
 	waits := 0
-	_, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, func() error { waits++; return nil })
+	_, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, func() error { waits++; return nil }, noReserve)
 	if largest = waits * chunkBytes; largest > 4*chunkBytes || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("room for %d bytes was made for 100000: %v", largest, err)
 	}
@@ -101,7 +103,7 @@ func TestOnlyProduceMayBeLarge(t *testing.T) {
 		in := binary.BigEndian.AppendUint32(nil, maxControlBytes+1)
 		in = binary.BigEndian.AppendUint16(in, uint16(key))
 		in = append(in, make([]byte, maxControlBytes-1)...)
-		_, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, noDeadline)
+		_, err := readFrame(bufio.NewReader(bytes.NewReader(in)), nil, 100<<20, noDeadline, noReserve)
 		if (err == nil) != allowed {
 			t.Errorf("key %d: %v", key, err)
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kafka-gtc/kafka-gtc/broker/acl"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
@@ -72,12 +73,14 @@ type Front struct {
 	ctx    context.Context // of every connection
 	cancel context.CancelFunc
 	slots  chan struct{} // one for each connection of Serve
+	budget *semaphore.Weighted
 
 	mu        sync.Mutex
 	draining  bool
 	listeners []net.Listener
 	conns     map[*conn]struct{}
-	running   sync.WaitGroup // connections and listeners
+	perIP     map[string]int32 // connections of Serve
+	running   sync.WaitGroup   // connections and listeners
 }
 
 // NewFront asks the embedded broker what it serves and makes a front for it.
@@ -87,6 +90,9 @@ func NewFront(ctx context.Context, opts Options) (*Front, error) {
 		opts:  opts,
 		slots: make(chan struct{}, opts.Config.MaxConnections),
 		conns: make(map[*conn]struct{}),
+		perIP: make(map[string]int32),
+
+		budget: semaphore.NewWeighted(opts.Config.QueuedMaxRequestBytes),
 	}
 	var err error
 	if f.apis, err = f.table(ctx); err != nil {
@@ -125,7 +131,7 @@ func (f *Front) ServeListener(ln net.Listener, as Listener) error {
 		c, err := ln.Accept()
 		switch {
 		case err == nil:
-			f.start(newConn(f, &as, c), func() { <-f.slots })
+			f.accept(c, &as)
 			continue
 		case errors.Is(err, net.ErrClosed) || f.ctx.Err() != nil:
 			return nil
@@ -136,6 +142,31 @@ func (f *Front) ServeListener(ln net.Listener, as Listener) error {
 			return nil
 		}
 	}
+}
+
+// accept serves a client unless its address has as many connections as it may.
+func (f *Front) accept(c net.Conn, as *Listener) {
+	ip := hostOf(c.RemoteAddr())
+	f.mu.Lock()
+	full := f.perIP[ip] >= f.opts.Config.MaxConnectionsPerIP
+	if !full {
+		f.perIP[ip]++
+	}
+	f.mu.Unlock()
+	if full {
+		<-f.slots
+		c.Close() //nolint:errcheck // never served
+		f.opts.Log.Debug().Str("ip", ip).Msg("connection closed: the address has max.connections.per.ip open")
+		return
+	}
+	f.start(newConn(f, as, c), func() {
+		<-f.slots
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.perIP[ip]--; f.perIP[ip] == 0 {
+			delete(f.perIP, ip)
+		}
+	})
 }
 
 // pause waits, and says false when the front stops meanwhile.

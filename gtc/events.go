@@ -297,6 +297,7 @@ const (
 	CodeNotOptedIn
 	CodeParticipantUnauthorized
 	CodeHeuristicOutcome // a participant ended against the decision, or nobody can tell
+	CodePolicyViolation  // a limit of this coordinator is reached
 )
 
 // Outcome is what is known of a global transaction. The numbers travel in

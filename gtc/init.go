@@ -17,6 +17,11 @@ func (s *step) initRequest(r InitRequest) {
 		s.refuse(r.Request, code, msg)
 		return
 	}
+	if _, known := s.m.entries[r.ID]; !known && s.m.cfg.MaxIDs > 0 && len(s.m.entries) >= s.m.cfg.MaxIDs {
+		s.refuse(r.Request, CodePolicyViolation, fmt.Sprintf(
+			"this partition of the log holds %d ids already (global.transactional.ids.max.per.partition); idle ones expire", s.m.cfg.MaxIDs))
+		return
+	}
 	w := s.load(r.ID)
 	if v := w.value; v != nil {
 		if done := w.answerKnownInstance(r); done {
@@ -59,7 +64,7 @@ func (c Config) validateInit(r InitRequest) (Code, string) {
 	case len(r.ClusterIDs) == 0:
 		return CodeInvalidRequest, "no participant cluster is named"
 	case len(r.ClusterIDs) > c.MaxParticipants:
-		return CodeInvalidRequest, fmt.Sprintf("%d participant clusters, at most %d are allowed", len(r.ClusterIDs), c.MaxParticipants)
+		return CodeInvalidRequest, fmt.Sprintf("%d participant clusters, at most %d are allowed (global.transaction.max.participants)", len(r.ClusterIDs), c.MaxParticipants)
 	case r.InstanceID == txnlog.UUID{}:
 		return CodeInvalidRequest, "the instance id is the zero uuid; choose a random one for each client instance"
 	}

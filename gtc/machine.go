@@ -36,8 +36,12 @@ type Config struct {
 	// ScanIntervalMillis is the pause between two recovery scans
 	// (global.transaction.scan.interval.ms).
 	ScanIntervalMillis int64
-	// MaxParticipants bounds the clusters of one session.
+	// MaxParticipants bounds the clusters of one session
+	// (global.transaction.max.participants).
 	MaxParticipants int
+	// MaxIDs bounds the ids of one partition, 0: nothing does
+	// (global.transactional.ids.max.per.partition).
+	MaxIDs int
 	// MaxWaiters bounds the requests that wait for one transaction.
 	MaxWaiters int
 }
@@ -52,6 +56,7 @@ func DefaultConfig() Config {
 		ExpirationMillis:      7 * 24 * 3600 * 1000,
 		ScanIntervalMillis:    10_000,
 		MaxParticipants:       32,
+		MaxIDs:                20_000,
 		MaxWaiters:            16,
 	}
 }

@@ -359,7 +359,7 @@ func renderResponse(r Response) string {
 		CodeOutcomeTooOld: "GLOBAL_TRANSACTION_TOO_OLD", CodeParticipantUnavailable: "PARTICIPANT_NOT_AVAILABLE",
 		CodeUnknownParticipant: "UNKNOWN_PARTICIPANT", CodeClusterIDMismatch: "PARTICIPANT_CLUSTER_ID_MISMATCH",
 		CodeNotOptedIn: "PARTICIPANT_NOT_ENABLED", CodeParticipantUnauthorized: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-		CodeHeuristicOutcome: "HEURISTIC_OUTCOME",
+		CodeHeuristicOutcome: "HEURISTIC_OUTCOME", CodePolicyViolation: "POLICY_VIOLATION",
 	}
 	var parts []string
 	if r.Code != CodeNone {

@@ -83,6 +83,8 @@ type GlobalTransactions struct {
 	ScanInterval              time.Duration
 	ParticipantRequestTimeout time.Duration
 	RetryBackoffMax           time.Duration
+	MaxParticipants           int32
+	MaxIDsPerPartition        int32
 	LogPartitions             int32
 	LogReplicationFactor      int16
 	LogMinISR                 int16
@@ -110,6 +112,9 @@ type Config struct {
 
 	SocketRequestMaxBytes int32
 	MaxConnections        int32
+	MaxConnectionsPerIP   int32
+	MaxInFlight           int32 // answers outstanding on one connection
+	QueuedMaxRequestBytes int64
 	ConnectionsMaxIdle    time.Duration
 
 	TransactionMaxTimeoutMillis int32

@@ -82,6 +82,9 @@ var nodeKeys = []Key{
 	{Name: "super.users", Type: String, Doc: "Principals that may do everything, with semicolons between: User:admin;User:CN=ops."},
 	{Name: "socket.request.max.bytes", Type: Int, Default: "104857600", Min: 1024, Max: maxInt, Doc: "The largest request in bytes; a larger one closes the connection."},
 	{Name: "max.connections", Type: Int, Default: "1000", Min: 1, Max: maxInt, Doc: "How many connections are open at most; further ones wait in the listen queue. Kafka's default is 2147483647."},
+	{Name: "max.connections.per.ip", Type: Int, Default: "2147483647", Min: 1, Max: maxInt, Doc: "How many connections one address may have open; a further one is closed at once."},
+	{Name: "max.in.flight.requests.per.connection", Type: Int, Default: "64", Min: 1, Max: 1000, Doc: "How many answers a connection may have outstanding; further requests are not read until the client has taken some."},
+	{Name: "queued.max.request.bytes", Type: Long, Default: "134217728", Min: 1 << 20, Max: maxLong, Doc: "How much memory requests of more than 64 KiB (Produce) or 2 KiB (all others) may take together, from the first byte to the answer; what does not fit waits. A Produce counts twice its bytes, any other 128 times, because arrays grow when they are read. Kafka's default is none."},
 	{Name: "connections.max.idle.ms", Type: Long, Default: "600000", Min: 1000, Max: maxInt, Doc: "A connection on which nothing is asked and nothing is owed for this long is closed."},
 	{Name: "log.level", Type: String, Default: "info", Values: []string{"trace", "debug", "info", "warn", "error"}, Doc: "The least level of what is logged, to standard error."},
 }
@@ -105,6 +108,8 @@ var gtcKeys = []Key{
 	{Name: "global.transaction.coordinator.session.timeout.ms", Type: Int, Default: "10000", Min: 100, Max: maxInt, Role: GTCOnly, Doc: "How long a node may be silent before the other nodes take its partitions over. It must be within group.min.session.timeout.ms (6000 by default) and group.max.session.timeout.ms of the home cluster."},
 	{Name: "metrics.listener", Type: String, Role: GTCRole, Doc: "host:port at which Prometheus finds the coordinator's metrics, under /metrics, without authentication; port 0 means one that the system chooses. By default they are not offered."},
 	{Name: "global.transaction.max.timeout.ms", Type: Int, Default: "900000", Min: 1, Max: maxInt, Role: GTCRole, Doc: "The longest timeout of a global transaction that a client may ask for."},
+	{Name: "global.transaction.max.participants", Type: Int, Default: "32", Min: 1, Max: 32, Role: GTCRole, Doc: "How many clusters a session may name; more are INVALID_REQUEST."},
+	{Name: "global.transactional.ids.max.per.partition", Type: Int, Default: "20000", Min: 1, Max: maxInt, Role: GTCRole, Doc: "How many global transactional ids a partition of the log may hold; InitGlobalTxn of a further one is POLICY_VIOLATION. An id at rest takes about 1 KiB of memory."},
 	{Name: "global.transactional.id.expiration.ms", Type: Long, Default: "604800000", Min: 1, Max: maxLong / 1_000_000, Role: GTCRole, Doc: "A global transactional id on which nothing has happened for this long is forgotten; at least an hour and global.transaction.max.timeout.ms."},
 	{Name: "global.transaction.scan.interval.ms", Type: Int, Default: "10000", Min: 10, Max: maxInt, Role: GTCRole, Doc: "How often the participants are searched for transactions past their timeout."},
 	{Name: "global.transaction.participant.request.timeout.ms", Type: Int, Default: "10000", Min: 100, Max: maxInt, Role: GTCRole, Doc: "How long one request to a participant may take."},

@@ -111,6 +111,7 @@ var codes = map[gtc.Code]int16{
 	gtc.CodeNotOptedIn:              wire.ParticipantNotEnabled.Code,
 	gtc.CodeParticipantUnauthorized: kerr.TransactionalIDAuthorizationFailed.Code,
 	gtc.CodeHeuristicOutcome:        wire.HeuristicOutcome.Code,
+	gtc.CodePolicyViolation:         kerr.PolicyViolation.Code,
 }
 
 var checkCodes = map[gtc.CheckCode]int16{

@@ -195,7 +195,7 @@ func (w *world) answer(i int8, r response) {
 	case gtc.CodeNone:
 	case gtc.CodeHeuristicOutcome, gtc.CodeFenced, gtc.CodeInvalidRequest, gtc.CodeInvalidTxnState,
 		gtc.CodeInvalidTimeout, gtc.CodeUnknownID, gtc.CodeOutcomeTooOld, gtc.CodeUnknownParticipant,
-		gtc.CodeClusterIDMismatch, gtc.CodeNotOptedIn, gtc.CodeParticipantUnauthorized:
+		gtc.CodeClusterIDMismatch, gtc.CodeNotOptedIn, gtc.CodeParticipantUnauthorized, gtc.CodePolicyViolation:
 		w.leave(i)
 		return
 	}

@@ -104,6 +104,7 @@ func drained(ctx context.Context, end func(context.Context) error) error {
 func coreConfig(cfg *config.Config) gtc.Config {
 	g, c := cfg.GlobalTransactions, gtc.DefaultConfig()
 	c.MaxTimeoutMillis = int32(g.MaxTimeout.Milliseconds())
+	c.MaxParticipants, c.MaxIDs = int(g.MaxParticipants), int(g.MaxIDsPerPartition)
 	c.ExpirationMillis = g.TransactionalIDExpiration.Milliseconds()
 	c.RetryBackoffMaxMillis = g.RetryBackoffMax.Milliseconds()
 	c.ScanIntervalMillis = g.ScanInterval.Milliseconds()
