@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -316,11 +317,16 @@ func (r *Rig) actions(n *node.Node) conformance.NodeTarget {
 	}
 }
 
-// freeAddr stays below the ports that systems give to outgoing connections: one
-// of those could sit on it before the node does.
+// ports are given out one after the other, so that no two rigs of a process get
+// the same one. They stay below those that systems give to outgoing
+// connections, one of which could sit on it before the node does.
+var ports atomic.Uint32
+
+func init() { ports.Store(rand.Uint32N(10_000)) }
+
 func (r *Rig) freeAddr(ctx context.Context) string {
 	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+ports.Add(1)%10_000)
 		if ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err == nil {
 			_ = ln.Close()
 			return addr
