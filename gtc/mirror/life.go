@@ -345,7 +345,9 @@ func (l *life) reset(topic string, n int32, rewritten bool) {
 	}
 }
 
-// outOfRange finds out on which side of the log the position fell out.
+// outOfRange finds out on which side of the log the position fell out, and goes
+// on with what is there. Of a topic that was created again that is everything:
+// the broker may have kept the position in the one before.
 func (l *life) outOfRange(ctx context.Context, topic string, n int32) error {
 	at, err := l.source.locate(ctx, topic, n)
 	if err != nil {
@@ -361,7 +363,15 @@ func (l *life) outOfRange(ctx context.Context, topic string, n int32) error {
 	}
 	kind, to, detail := LossRetention, start, fmt.Sprintf("the position is %d and the log begins at %d", position, start)
 	if position > high {
+		p := newPartition(topic, n, l.policy.RemoteTopic(l.source.alias, topic))
+		newest, found, _, err := l.newestHeld(ctx, p)
+		if err != nil {
+			return err
+		}
 		kind, to, detail = LossTruncation, high, fmt.Sprintf("the position is %d and the log ends at %d", position, high)
+		if found && l.replaced(p, newest) {
+			kind, to = LossRecreated, start
+		}
 	}
 	if err := l.loss(kind, topic, n, detail); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -80,38 +81,21 @@ const lookBack = 1 << 16
 // It returns a *DataLossError, kind topic_recreated, when the newest record is
 // of another topic of the same name.
 func (l *life) verify(ctx context.Context, p *partition, first int64) error {
-	at, err := l.target.locate(ctx, p.remote, p.number)
+	newest, found, end, err := l.newestHeld(ctx, p)
 	if err != nil {
 		return err
 	}
-	start, stable, err := l.settled(ctx, at)
-	if errors.Is(err, errUnsettled) && l.policy.Identity {
-		// Somebody else's transaction: what the mirror left is ended by now.
-		// The position on the source decides alone, as it would without this
-		// look.
-		l.log.Warn().Str("topic", p.topic).Int32("partition", p.number).
-			Msg("a transaction is open on the target's partition: it is not searched for records that are there already")
-		err = nil
-	}
-	if err != nil {
-		return err
-	}
-	newest, found, err := l.target.newest(ctx, at, start, stable, l.fromSource(p))
-	if err != nil {
-		return err
-	}
-	p.end, p.there.floor, p.back.floor = stable, first, first
+	p.end, p.there.floor, p.back.floor = end, first, first
 	p.verified = true
-	if !found {
+	switch {
+	case !found:
 		return nil
-	}
-	if id := l.plan[p.topic].id; newest.topicID != id {
+	case l.replaced(p, newest):
 		return &DataLossError{
 			Flow: l.flow.Name(), Kind: LossRecreated, Topic: p.topic, Partition: p.number,
-			Detail: fmt.Sprintf("the target holds records of the topic with id %x, and the source's has id %x now", newest.topicID, id),
+			Detail: fmt.Sprintf("the target holds records of the topic with id %s, and the source's has id %s now", kadm.TopicID(newest.topicID), l.plan[p.topic].id),
 		}
-	}
-	if p.rewritten {
+	case p.rewritten:
 		return nil
 	}
 	p.held = newest.offset
@@ -120,6 +104,34 @@ func (l *life) verify(ctx context.Context, p *partition, first int64) error {
 			Msg("the position on the source is behind what the target holds (did the group's offsets expire?): records that are there already are not mirrored again")
 	}
 	return nil
+}
+
+// replaced reports that the source's topic is another one than that of a record
+// on the target.
+func (l *life) replaced(p *partition, newest provenance) bool {
+	return newest.topicID != l.plan[p.topic].id
+}
+
+// newestHeld is the newest record of the source that the target holds, and the
+// position after every record there.
+func (l *life) newestHeld(ctx context.Context, p *partition) (newest provenance, found bool, end int64, err error) {
+	at, err := l.target.locate(ctx, p.remote, p.number)
+	if err != nil {
+		return newest, false, 0, err
+	}
+	start, stable, err := l.settled(ctx, at)
+	if errors.Is(err, errUnsettled) && l.policy.Identity {
+		// Somebody else's transaction: what the mirror left is ended by now.
+		// The position on the source decides alone, as it would without this
+		// look.
+		l.log.Warn().Str("topic", p.topic).Int32("partition", p.number).
+			Msg("a transaction is open on the target's partition: what is behind it is not seen")
+		err = nil
+	}
+	if err == nil {
+		newest, found, err = l.target.newest(ctx, at, start, stable, l.fromSource(p))
+	}
+	return newest, found, stable, err
 }
 
 // settled waits until what was in the log when it began is decided, and returns

@@ -25,7 +25,9 @@ func built(t *testing.T, o options) *options {
 func short(t *testing.T, o options) {
 	t.Helper()
 	b := built(t, o)
-	for name, run := range map[string]func(context.Context, *world) error{"ctp": runCTP, "fanout": runFanout} {
+	for name, run := range map[string]func(context.Context, *world) error{
+		"ctp": runCTP, "fanout": runFanout, "mirror": runMirrorAliases, "mirror under one name": runMirrorIdentity,
+	} {
 		t.Run(name, func(t *testing.T) {
 			own := *b
 			own.out = t.Output()

@@ -37,9 +37,11 @@ func mirrorCommand(o *options) *cobra.Command {
 		Short: "Mirror a to b and b to a, with a consumer group that moves from a to b",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.in(cmd.Context(), []string{"a", "b"}, func(ctx context.Context, w *world) error {
-				return runMirror(ctx, w, identity)
-			})
+			run := runMirrorAliases
+			if identity {
+				run = runMirrorIdentity
+			}
+			return o.in(cmd.Context(), []string{"a", "b"}, run)
 		},
 	}
 	cmd.Flags().BoolVar(&identity, "identity", false, "topics keep their names; the group, whose offsets are then moved conservatively, stays out")
@@ -57,6 +59,9 @@ type mirroring struct {
 	// writing are producers that are not done.
 	writing atomic.Int32
 }
+
+func runMirrorAliases(ctx context.Context, w *world) error  { return runMirror(ctx, w, false) }
+func runMirrorIdentity(ctx context.Context, w *world) error { return runMirror(ctx, w, true) }
 
 func runMirror(ctx context.Context, w *world, identity bool) error {
 	m := &mirroring{world: w, identity: identity, adm: map[string]*kadm.Client{}, sent: map[string]*[mirrorPartitions][]string{}}
