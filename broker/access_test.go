@@ -79,7 +79,7 @@ func TestOrdinaryRequestsAreDeniedWithKafkasCodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := kerr.ErrorForCode(resp.(*kmsg.InitProducerIDResponse).ErrorCode); !errors.Is(err, want(kerr.TransactionalIDAuthorizationFailed)) {
+		if err = kerr.ErrorForCode(resp.(*kmsg.InitProducerIDResponse).ErrorCode); !errors.Is(err, want(kerr.TransactionalIDAuthorizationFailed)) {
 			t.Errorf("%s: InitProducerId: %v", name, err)
 		}
 		created, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "new-"+name)
@@ -135,9 +135,9 @@ func TestNobodyLearnsWhetherATransactionalIDIsInUse(t *testing.T) {
 	} {
 		var answers []string
 		for _, id := range []string{"used", "free"} {
-			resp, err := mallory.SeedBrokers()[0].Request(t.Context(), make(id))
-			if err != nil {
-				t.Fatal(err)
+			resp, askErr := mallory.SeedBrokers()[0].Request(t.Context(), make(id))
+			if askErr != nil {
+				t.Fatal(askErr)
 			}
 			answers = append(answers, strings.ReplaceAll(fmt.Sprintf("%T %+v", resp, resp), id, "ID"))
 		}

@@ -76,8 +76,8 @@ func (f *Front) denyTransaction(req *request, who caller) kmsg.Response {
 	switch body := req.body.(type) {
 	case *wire.InitProducerIDRequestV6:
 		// KIP-939: without TWO_PHASE_COMMIT no transaction without timeout.
-		if named(body.TransactionalID) && !(may(kmsg.ACLOperationWrite, *body.TransactionalID) &&
-			(!body.Enable2PC || may(acl.TwoPhaseCommit, *body.TransactionalID))) {
+		if named(body.TransactionalID) && (!may(kmsg.ACLOperationWrite, *body.TransactionalID) ||
+			body.Enable2PC && !may(acl.TwoPhaseCommit, *body.TransactionalID)) {
 			return refusedV6(denied)
 		}
 	case *kmsg.InitProducerIDRequest:

@@ -79,7 +79,7 @@ func (f *Front) startRelay(ctx context.Context, mechanism string) (*relay, error
 	return r, nil
 }
 
-func (r *relay) close() { r.Conn.Close() } //nolint:errcheck // nothing is left to do with it
+func (r *relay) close() { r.Close() } //nolint:errcheck // nothing is left to do with it
 
 // token passes one token on. A *credentialsError says that the client is
 // refused, any other error that nobody could tell.

@@ -41,33 +41,33 @@ type Certificate struct {
 }
 
 // New makes an authority whose files are in a directory of the test.
-func New(t testing.TB) *Authority {
-	t.Helper()
-	a := &Authority{dir: t.TempDir(), key: newKey(t)}
+func New(tb testing.TB) *Authority {
+	tb.Helper()
+	a := &Authority{dir: tb.TempDir(), key: newKey(tb)}
 	template := &x509.Certificate{
-		SerialNumber: serial(t), Subject: pkix.Name{CommonName: "authority of a test"},
+		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: "authority of a test"},
 		NotBefore: time.Now().Add(-lifetime), NotAfter: time.Now().Add(lifetime),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	a.PEM = block("CERTIFICATE", der)
-	a.File = a.write(t, "authority.pem", a.PEM)
+	a.File = a.write(tb, "authority.pem", a.PEM)
 	return a
 }
 
 // Sign makes a certificate for a name, good for servers on this machine and
 // for clients.
-func (a *Authority) Sign(t testing.TB, name pkix.Name) Certificate {
-	t.Helper()
-	key := newKey(t)
+func (a *Authority) Sign(tb testing.TB, name pkix.Name) Certificate {
+	tb.Helper()
+	key := newKey(tb)
 	template := &x509.Certificate{
-		SerialNumber: serial(t), Subject: name,
+		SerialNumber: serial(tb), Subject: name,
 		NotBefore: time.Now().Add(-lifetime), NotAfter: time.Now().Add(lifetime),
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -75,22 +75,22 @@ func (a *Authority) Sign(t testing.TB, name pkix.Name) Certificate {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c := Certificate{Key: block("PRIVATE KEY", private), Chain: block("CERTIFICATE", der)}
-	c.File = a.write(t, template.SerialNumber.String()+".pem", append(append([]byte{}, c.Key...), c.Chain...))
+	c.File = a.write(tb, template.SerialNumber.String()+".pem", append(append([]byte{}, c.Key...), c.Chain...))
 	return c
 }
 
-func (a *Authority) write(t testing.TB, name string, text []byte) string {
-	t.Helper()
+func (a *Authority) write(tb testing.TB, name string, text []byte) string {
+	tb.Helper()
 	path := filepath.Join(a.dir, name)
 	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }
@@ -99,20 +99,20 @@ func block(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
+func newKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return key
 }
 
-func serial(t testing.TB) *big.Int {
-	t.Helper()
-	n, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
+func serial(tb testing.TB) *big.Int {
+	tb.Helper()
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		tb.Fatal(err)
 	}
-	return n
+	return new(big.Int).SetBytes(b[:])
 }

@@ -234,7 +234,7 @@ func TestGlobalTransactionsOverTLSAndSCRAMWithACLs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []string{"us", "eu"} {
-		if err := txn.ProduceSync(t.Context(), c, &kgo.Record{Topic: "orders", Value: []byte("v")}).FirstErr(); err != nil {
+		if err = txn.ProduceSync(t.Context(), c, &kgo.Record{Topic: "orders", Value: []byte("v")}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
