@@ -91,6 +91,15 @@ func (a *kafkaGo) ask(t *testing.T, req *endGlobalTxnRequest) *endGlobalTxnRespo
 	}
 }
 
+func (a *kafkaGo) describe(t *testing.T) describedTransaction {
+	t.Helper()
+	resp := ask[*describeGlobalTransactionsResponse](t, a.gtc, &describeGlobalTransactionsRequest{GlobalTransactionalIDs: []string{a.id}})
+	if len(resp.GlobalTransactions) != 1 || resp.GlobalTransactions[0].ErrorCode != 0 {
+		t.Fatalf("DescribeGlobalTransactions: %+v", resp)
+	}
+	return resp.GlobalTransactions[0]
+}
+
 func (a *kafkaGo) clusterIDs() []string {
 	return []string{a.producers[0].clusterID, a.producers[1].clusterID}
 }
@@ -278,6 +287,9 @@ func outcomes(t *testing.T, a *kafkaGo) {
 	asAbort := *first
 	asAbort.Committed = false
 	s.must(t, committed, &asAbort)
+	reversed := *first
+	reversed.Participants = []endParticipant{first.Participants[1], first.Participants[0]}
+	s.must(t, committed, &reversed)
 
 	us.produce(t, "aborted")
 	eu.produce(t, "aborted")
@@ -321,8 +333,12 @@ func fenced(t *testing.T, a *kafkaGo) {
 	if resp := a.init(t, old.request); resp.ErrorCode != producerFenced || resp.GlobalEpoch != -1 || resp.Sequence != -1 {
 		t.Errorf("a late copy of its InitGlobalTxn: %+v, want error %d and -1, -1", resp, producerFenced)
 	}
+	slices.Reverse(s.request.ClusterIDs)
 	if resp := a.init(t, s.request); resp.ErrorCode != 0 || resp.GlobalEpoch != s.epoch || resp.Sequence != s.sequence {
 		t.Errorf("a repeat of the present one: %+v, want epoch %d and sequence %d", resp, s.epoch, s.sequence)
+	}
+	if d := a.describe(t); d.GlobalEpoch != s.epoch || d.SessionEnded {
+		t.Errorf("%+v, want the epoch of the client that has the id now, %d", d, s.epoch)
 	}
 	us.produce(t, "new")
 	eu.produce(t, "new")
@@ -344,9 +360,12 @@ func abandoned(t *testing.T, a *kafkaGo) {
 	if resp.ErrorCode != 0 || resp.Outcome != aborted || resp.ErrorMessage == "" {
 		t.Errorf("the commit after that: %+v, want aborted and why", resp)
 	}
-	described := ask[*describeGlobalTransactionsResponse](t, a.gtc, &describeGlobalTransactionsRequest{GlobalTransactionalIDs: []string{a.id}})
-	if d := described.GlobalTransactions[0]; !d.SessionEnded || d.Reason == "" || d.TimeoutMs != 200 {
-		t.Errorf("%+v, want an ended session and a reason", d)
+	// How the client tells that from another one that has the id.
+	if resp := a.init(t, dead.request); resp.ErrorCode != producerFenced {
+		t.Errorf("InitGlobalTxn of the ended session: %+v, want error %d", resp, producerFenced)
+	}
+	if d := a.describe(t); !d.SessionEnded || d.GlobalEpoch != dead.epoch || d.Reason == "" || d.TimeoutMs != 200 {
+		t.Errorf("%+v, want the session with epoch %d, ended, and a reason", d, dead.epoch)
 	}
 	s := a.session(t, time.Minute)
 	us.produce(t, "alive")
