@@ -59,7 +59,8 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 // aborted whatever happens: clusters that could not be told are pending, and
 // the coordinator ends the transaction there after its timeout. If commit was
 // asked for, the coordinator decides, and Abort returns ErrCommitted when
-// commit has won. Other errors are as Commit's.
+// commit has won. Other errors are as Commit's; a *HeuristicError without the
+// coordinator says that somebody else has committed it on a cluster before.
 func (t *Txn) Abort(ctx context.Context) (Result, error) {
 	if err := t.lock.acquire(ctx); err != nil {
 		return Result{}, &UnknownOutcomeError{Asked: true, Err: err}
@@ -70,7 +71,7 @@ func (t *Txn) Abort(ctx context.Context) (Result, error) {
 	}
 	if t.asked == nil {
 		t.abortLocally(ctx, ErrAborted)
-		return t.result, nil
+		return t.result, t.abortError()
 	}
 	if err := t.ask(ctx, false); err != nil {
 		return t.result, err
@@ -131,7 +132,7 @@ func (t *Txn) finished(verdict func() error) (bool, error) {
 }
 
 func (t *Txn) commitError() error {
-	if t.cause != nil {
+	if t.cause != nil && !t.result.heuristic() {
 		return &AbortedError{Cause: t.cause}
 	}
 	return t.result.commitError()
@@ -211,7 +212,10 @@ func (t *Txn) abortLocally(ctx context.Context, cause error) {
 	})
 	for i, p := range parts {
 		r := ParticipantResult{Cluster: p.name, ClusterID: p.clusterID, State: ParticipantComplete}
-		if errs[i] != nil {
+		switch {
+		case errors.Is(errs[i], errEndedOtherwise):
+			r.State, r.Message = ParticipantHeuristicCommit, errs[i].Error()
+		case errs[i] != nil:
 			r.State, r.Message = ParticipantPending, errs[i].Error()
 		}
 		t.result.Participants = append(t.result.Participants, r)

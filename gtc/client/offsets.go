@@ -80,6 +80,7 @@ func (p *participant) commitOffsets(ctx context.Context, g Group, offsets offset
 		err := p.commitOffsetsOnce(ctx, req)
 		switch {
 		case err == nil:
+			p.offsets.Store(true)
 			return nil
 		case stale(err):
 			return &StaleGroupError{Cluster: p.name, Group: g.id, Err: err}

@@ -706,3 +706,54 @@ func TestProducerIDRotation(t *testing.T) {
 		t.Errorf("us shows %q, want %q", got, want)
 	}
 }
+
+// Whoever knows the producer id and epoch can commit a transaction that this
+// client then aborts. That is told, and not taken for an abort.
+func TestAbortOfWhatSomebodyElseCommitted(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts   []kgo.Opt
+		commit bool // by the outsider; else it aborts
+		ended  func(*Txn) (Result, error)
+	}{
+		"abort":             {nil, true, func(t *Txn) (Result, error) { return t.Abort(context.Background()) }},
+		"failed commit":     {nil, true, func(t *Txn) (Result, error) { t.fail(errors.New("x")); return t.Commit(context.Background()) }},
+		"abort below":       {[]kgo.Opt{below2()}, true, func(t *Txn) (Result, error) { return t.Abort(context.Background()) }},
+		"aborted, abort":    {nil, false, func(t *Txn) (Result, error) { return t.Abort(context.Background()) }},
+		"aborted, v4 abort": {[]kgo.Opt{below2()}, false, func(t *Txn) (Result, error) { return t.Abort(context.Background()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			o := e.options()
+			o.Clusters["us"] = Cluster{ClientOpts: append(c.opts, kgo.SeedBrokers(e.us.addr))}
+			cl := open(t, o)
+			txn := begin(t, cl)
+			for _, name := range []string{"us", "eu"} {
+				if err := txn.ProduceSync(t.Context(), name, &kgo.Record{Topic: topic, Value: []byte("a")}).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := cl.slots[0].session.participant("us")
+			outsider := kmsg.NewPtrEndTxnRequest()
+			outsider.TransactionalID, outsider.ProducerID, outsider.ProducerEpoch, outsider.Commit = p.id, p.producerID, p.producerEpoch, c.commit
+			resp, err := outsider.RequestWith(t.Context(), plain(t, e.us.addr, c.opts...))
+			if err != nil || resp.ErrorCode != 0 {
+				t.Fatalf("EndTxn of the outsider: %+v, %v", resp, err)
+			}
+			r, err := c.ended(txn)
+			var heuristic *HeuristicError
+			if errors.As(err, &heuristic) != c.commit || r.Outcome != OutcomeAborted {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			want := ParticipantComplete
+			if c.commit {
+				want = ParticipantHeuristicCommit
+			}
+			if got := r.Participants; len(got) != 2 || got[0].State != ParticipantComplete || got[1].State != want {
+				t.Errorf("participants %+v, want us %v", got, want)
+			}
+			txn = begin(t, cl) // the application has been told, and may go on
+			produce(t, txn, "us", "b")
+			commit(t, txn)
+		})
+	}
+}

@@ -53,6 +53,10 @@ type participant struct {
 	raw      *kgo.Client
 	implicit bool
 	unsure   atomic.Bool // a request about the transaction may still be under way
+
+	// What the cluster has of the transaction: a record, group offsets.
+	trace   atomic.Pointer[trace]
+	offsets atomic.Bool
 }
 
 func newParticipant(name, transactionalID string, conf Cluster) (*participant, error) {
@@ -164,6 +168,8 @@ func (p *participant) initialiseOnce(ctx context.Context) error {
 // offset. The gate is shut: kgo may want to initialise its producer id once
 // more, but since InitGlobalTxn another client may have got the id (R3).
 func (p *participant) begin(ctx context.Context) error {
+	p.trace.Store(nil)
+	p.offsets.Store(false)
 	if !p.loaded {
 		return nil
 	}
@@ -250,9 +256,9 @@ func (p *participant) abort(ctx context.Context) error {
 			p.adopt(ctx, false, nextID, nextEpoch)
 			return nil
 		case errors.Is(err, kerr.ConcurrentTransactions):
-		case errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch):
+		case refusedAbort(err):
 			p.stale = true
-			return nil // nothing of it is open: never begun, or aborted by a new epoch
+			return p.endedBefore(ctx, err)
 		default:
 			p.stale = true
 			return err

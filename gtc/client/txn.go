@@ -121,6 +121,9 @@ func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promis
 			fail(err)
 			return
 		}
+		if p.trace.Load() == nil {
+			p.trace.Store(&trace{r.Topic, r.Partition, r.Offset})
+		}
 		promise(r, nil)
 	})
 }
