@@ -115,6 +115,11 @@ type grant struct {
 // allow grants by literal names; a name that ends in a star is a prefix.
 func (n *guardedCluster) allow(t *testing.T, grants ...grant) {
 	t.Helper()
+	allowBy(t, n.clientAs(t, "admin"), grants...)
+}
+
+func allowBy(t *testing.T, admin *kgo.Client, grants ...grant) {
+	t.Helper()
 	req := kmsg.NewPtrCreateACLsRequest()
 	for _, g := range grants {
 		for _, op := range g.ops {
@@ -127,7 +132,7 @@ func (n *guardedCluster) allow(t *testing.T, grants ...grant) {
 			req.Creations = append(req.Creations, c)
 		}
 	}
-	resp, err := req.RequestWith(t.Context(), n.clientAs(t, "admin"))
+	resp, err := req.RequestWith(t.Context(), admin)
 	if err != nil {
 		t.Fatal(err)
 	}
