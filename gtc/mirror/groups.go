@@ -43,21 +43,21 @@ func (o offsets) len() (n int) {
 // groupOffsets are the offsets of groups, by group.
 type groupOffsets map[string]offsets
 
-// sourceGroups are the committed offsets of the groups that the flow moves.
-// Offsets of a transaction that is not decided are not among them.
-func (l *life) sourceGroups(ctx context.Context) (groupOffsets, error) {
-	listed, err := l.source.adm.ListGroups(ctx)
+// groupsOf are the committed offsets of the groups of a cluster that a filter
+// takes. Offsets of a transaction that is not decided are not among them.
+func (l *life) groupsOf(ctx context.Context, s *side, filter Filter) (groupOffsets, error) {
+	listed, err := s.adm.ListGroups(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the groups of %s: %w", l.source.alias, err)
+		return nil, fmt.Errorf("list the groups of %s: %w", s.alias, err)
 	}
 	var names []string
 	for _, g := range listed.Sorted() {
 		consumes := g.ProtocolType == "consumer" || g.ProtocolType == "" // the latter: offsets without members
-		if consumes && g.GroupType != "share" && !l.ownGroup(g.Group) && l.flow.Groups.Match(g.Group) {
+		if consumes && g.GroupType != "share" && !l.ownGroup(g.Group) && filter.Match(g.Group) {
 			names = append(names, g.Group)
 		}
 	}
-	return fetchOffsets(kadm.RequireStable(ctx), l.source, names)
+	return fetchOffsets(kadm.RequireStable(ctx), s, names)
 }
 
 // ownGroup reports whether a group is the position of some mirror.
@@ -88,11 +88,16 @@ func fetchOffsets(ctx context.Context, s *side, groups []string) (groupOffsets, 
 	return out, nil
 }
 
-// active are those of the groups that have members on the target.
-func (l *life) active(ctx context.Context, groups []string) (map[string]bool, error) {
-	listed, err := l.target.adm.ListGroups(ctx)
+// standing is what is known of groups on a cluster at one moment.
+type standing struct {
+	active    map[string]bool // has members
+	committed groupOffsets
+}
+
+func standingOf(ctx context.Context, s *side, groups []string) (standing, error) {
+	listed, err := s.adm.ListGroups(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the groups of %s: %w", l.target.alias, err)
+		return standing{}, fmt.Errorf("list the groups of %s: %w", s.alias, err)
 	}
 	active := map[string]bool{}
 	for _, g := range groups {
@@ -100,27 +105,13 @@ func (l *life) active(ctx context.Context, groups []string) (map[string]bool, er
 			active[g] = true
 		}
 	}
-	return active, nil
-}
-
-// onTarget is what is known of groups on the target at one moment.
-type onTarget struct {
-	active    map[string]bool
-	committed groupOffsets
-}
-
-func (l *life) lookAtTarget(ctx context.Context, groups []string) (onTarget, error) {
-	active, err := l.active(ctx, groups)
-	if err != nil {
-		return onTarget{}, err
-	}
-	committed, err := fetchOffsets(ctx, l.target, groups)
-	return onTarget{active, committed}, err
+	committed, err := fetchOffsets(ctx, s, groups)
+	return standing{active, committed}, err
 }
 
 // changed names the groups that are no longer as they were, in what is being
 // moved: another instance may be moving offsets of other partitions.
-func (before onTarget) changed(now onTarget, moved groupOffsets) []string {
+func (before standing) changed(now standing, moved groupOffsets) []string {
 	var names []string
 	for g, o := range moved {
 		same := before.active[g] == now.active[g]
@@ -138,130 +129,17 @@ func (before onTarget) changed(now onTarget, moved groupOffsets) []string {
 	return names
 }
 
-// move is one offset of a group that is to be moved.
-type move struct {
-	group  string
-	p      *partition
-	offset int64 // of the source, at most the mirror's position
-}
-
-// groupsLook is what a look at the groups has found.
-type groupsLook struct{ source, target groupOffsets }
-
-// moves keeps which offsets are still to be moved.
-type moves struct {
-	// wanted are offsets of the source that have not been moved.
-	wanted groupOffsets
-	// done is up to where an offset of the source has been moved, or found to
-	// need no move.
-	done groupOffsets
-	// fresh: wanted is new, so that what is beyond the mirror is moved as far
-	// as the mirror is.
-	fresh bool
-}
-
-// update takes a new look at the groups. What was moved and is no longer on the
-// target (an offset without members expires) is moved again.
-func (m *moves) update(look groupsLook, p plan, owned map[string]map[int32]*partition) {
-	m.wanted, m.fresh = groupOffsets{}, true
-	for group, o := range look.source {
-		for topic, ns := range o {
-			remote := p[topic].remote
-			for n, want := range ns {
-				if owned[topic][n] == nil {
-					continue
-				}
-				done, moved := m.done[group][topic][n]
-				if _, there := look.target[group][remote][n]; moved && there && done >= want {
-					continue
-				}
-				if !moved || done >= want {
-					m.done.unset(group, topic, n)
-				}
-				m.wanted.set(group, topic, n, want)
-			}
-		}
-	}
-}
-
-func (g groupOffsets) set(group, topic string, n int32, at int64) {
-	if g[group] == nil {
-		g[group] = offsets{}
-	}
-	g[group].set(topic, n, at)
-}
-
-func (g groupOffsets) unset(group, topic string, n int32) { delete(g[group][topic], n) }
-
-// due are the moves that a transaction could make after which the mirror's
-// positions are those that at gives; -1: not known.
-func (m *moves) due(owned map[string]map[int32]*partition, at func(*partition) int64) []move {
-	var due []move
-	for group, o := range m.wanted {
-		for topic, ns := range o {
-			for n, want := range ns {
-				p := owned[topic][n]
-				if p == nil || !p.verified {
-					continue
-				}
-				to := min(want, at(p))
-				if last, moved := m.done[group][topic][n]; moved && to <= last || to < want && !m.fresh {
-					continue
-				}
-				due = append(due, move{group, p, to})
-			}
-		}
-	}
-	m.fresh = false
-	return due
-}
-
-// unverified are partitions for which offsets wait and nothing is known of.
-func (m *moves) unverified(owned map[string]map[int32]*partition) []*partition {
-	seen := map[*partition]bool{}
-	for _, o := range m.wanted {
-		for topic, ns := range o {
-			for n := range ns {
-				if p := owned[topic][n]; p != nil && !p.verified {
-					seen[p] = true
-				}
-			}
-		}
-	}
-	return slices.Collect(maps.Keys(seen))
-}
-
-// finish notes moves that are committed.
-func (m *moves) finish(done []move) {
-	if m.done == nil {
-		m.done = groupOffsets{}
-	}
-	for _, d := range done {
-		m.done.set(d.group, d.p.topic, d.p.number, d.offset)
-		if want, ok := m.wanted[d.group][d.p.topic][d.p.number]; ok && d.offset >= want {
-			m.wanted.unset(d.group, d.p.topic, d.p.number)
-		}
-	}
-}
-
-// drop leaves groups alone until the next look.
-func (m *moves) drop(groups ...string) {
-	for _, g := range groups {
-		delete(m.wanted, g)
-	}
-}
-
-// watchGroups looks at the groups of the source again and again.
+// watchGroups looks at the groups again and again.
 func (l *life) watchGroups(ctx context.Context) {
 	for {
-		look, err := l.lookAtGroups(ctx)
+		looks, err := l.lookAtGroups(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			l.log.Warn().Err(err).Msg("group offsets are not moved until the groups can be read")
 		default:
-			latest(l.groups, look)
+			latest(l.looks, looks)
 		}
 		if l.pause(ctx, l.flow.SyncGroupOffsetsInterval) != nil {
 			return
@@ -269,13 +147,21 @@ func (l *life) watchGroups(ctx context.Context) {
 	}
 }
 
-func (l *life) lookAtGroups(ctx context.Context) (groupsLook, error) {
-	source, err := l.sourceGroups(ctx)
-	if err != nil {
-		return groupsLook{}, err
+// lookAtGroups looks in each direction.
+func (l *life) lookAtGroups(ctx context.Context) ([]groupsLook, error) {
+	var looks []groupsLook
+	for _, w := range l.ways {
+		from, err := l.groupsOf(ctx, w.from, w.groups)
+		if err != nil {
+			return nil, err
+		}
+		there, err := fetchOffsets(ctx, w.to, slices.Collect(maps.Keys(from)))
+		if err != nil {
+			return nil, err
+		}
+		looks = append(looks, groupsLook{from, there})
 	}
-	target, err := fetchOffsets(ctx, l.target, slices.Collect(maps.Keys(source)))
-	return groupsLook{source, target}, err
+	return looks, nil
 }
 
 // latest puts v into a channel of one in place of what nobody has taken.
@@ -285,46 +171,4 @@ func latest[T any](ch chan T, v T) {
 	default:
 	}
 	ch <- v // there is one sender
-}
-
-// stage is what the running transaction commits of groups on the target.
-type stage struct {
-	offsets groupOffsets
-	moves   []move // that need nothing more when it commits
-	before  onTarget
-}
-
-// planMoves translates moves. A group with members on the target is left alone until
-// the next look, and an offset that the group has passed there already is done.
-func (l *life) planMoves(ctx context.Context, due []move, staged map[*partition]*index) (stage, error) {
-	s := stage{offsets: groupOffsets{}}
-	groups := map[string]bool{}
-	for _, d := range due {
-		groups[d.group] = true
-	}
-	names := slices.Sorted(maps.Keys(groups))
-	var err error
-	if s.before, err = l.lookAtTarget(ctx, names); err != nil {
-		return s, err
-	}
-	for _, d := range due {
-		if s.before.active[d.group] {
-			l.moves.drop(d.group)
-			continue
-		}
-		in := staged[d.p]
-		if in == nil {
-			in = &index{}
-		}
-		to, err := l.translate(ctx, d.p, d.offset, in)
-		if err != nil {
-			return s, err
-		}
-		s.moves = append(s.moves, d)
-		if have, ok := s.before.committed[d.group][d.p.remote][d.p.number]; ok && have >= to {
-			continue
-		}
-		s.offsets.set(d.group, d.p.remote, d.p.number, to)
-	}
-	return s, nil
 }

@@ -74,6 +74,15 @@ func (x *index) below(from int64) (int64, bool) {
 	return r.to + min(r.n, from-r.from) - 1, true
 }
 
+// turned is the index the other way round: it has all from its first record on.
+func (x *index) turned() *index {
+	out := &index{runs: make([]run, 0, len(x.runs))}
+	for _, r := range x.runs {
+		out.runs = append(out.runs, run{r.to, r.from, r.n})
+	}
+	return out
+}
+
 // first is the other side of the first record.
 func (x *index) first() (int64, bool) {
 	if len(x.runs) == 0 {

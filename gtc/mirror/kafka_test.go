@@ -18,6 +18,7 @@ func TestKafka(t *testing.T) {
 		"aliases":       bothDirections,
 		"one name":      underOneName,
 		"group offsets": func(t *testing.T, r rig) { groupOffsets(t, r, false) },
+		"home":          groupOffsetsHome,
 		"and restarted": func(t *testing.T, r rig) { groupOffsets(t, r, true) },
 	} {
 		t.Run(name, func(t *testing.T) {

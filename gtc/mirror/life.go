@@ -42,13 +42,13 @@ type life struct {
 	owned map[string]map[int32]*partition
 
 	plan        plan
-	moves       moves
+	ways        []*way
 	positionDue time.Time
 	batchDue    time.Time
 
-	plans  chan plan         // new ones, of the refresher
-	groups chan groupsLook   // new ones, of the watcher
-	ask    chan chan<- error // for a refresh now
+	plans chan plan         // new ones, of the refresher
+	looks chan []groupsLook // new ones, of the watcher, by way
+	ask   chan chan<- error // for a refresh now
 }
 
 // live runs the flow once.
@@ -56,7 +56,7 @@ func (t *task) live(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &life{
 		task: t, owned: map[string]map[int32]*partition{},
-		plans: make(chan plan, 1), groups: make(chan groupsLook, 1), ask: make(chan chan<- error),
+		plans: make(chan plan, 1), looks: make(chan []groupsLook, 1), ask: make(chan chan<- error),
 	}
 	var background sync.WaitGroup
 	defer l.close()
@@ -66,7 +66,7 @@ func (t *task) live(ctx context.Context) error {
 		return err
 	}
 	background.Go(func() { l.keepTopics(ctx) })
-	if t.flow.SyncGroupOffsets {
+	if len(l.ways) > 0 {
 		background.Go(func() { l.watchGroups(ctx) })
 	}
 	for ctx.Err() == nil {
@@ -87,6 +87,7 @@ func (l *life) open(ctx context.Context) error {
 	if l.source.id == l.target.id {
 		return &client.ClusterIDMismatchError{Cluster: l.target.alias, Got: l.target.id, Err: errors.New("it is the same cluster as " + l.source.alias)}
 	}
+	l.setWays()
 	l.keeper = &keeper{flow: l.flow, policy: l.policy, source: l.source, target: l.target, bothWays: l.bothWays, log: l.log}
 	first, err := l.keeper.refresh(ctx)
 	if err != nil {
@@ -225,10 +226,10 @@ func (l *life) round(ctx context.Context) error {
 	if err := l.positionsForGroups(ctx); err != nil {
 		return err
 	}
-	due := l.moves.due(l.owned, b.position)
+	due := l.due(b)
 	now := l.clock.Now()
 	switch {
-	case len(b.records) > 0 || len(due) > 0:
+	case len(b.records) > 0 || !due.empty():
 	case b.dirty && now.After(l.positionDue):
 	default:
 		if !b.dirty {
@@ -250,9 +251,11 @@ func (l *life) takeNews(ctx context.Context) error {
 	default:
 	}
 	select {
-	case look := <-l.groups:
+	case looks := <-l.looks:
 		l.mu.Lock()
-		l.moves.update(look, l.plan, l.owned)
+		for i, w := range l.ways {
+			w.update(looks[i].named(w, l.owned), l.owned)
+		}
 		l.mu.Unlock()
 	default:
 	}
@@ -396,10 +399,12 @@ func (l *life) committed(ctx context.Context, topic string, n int32) (int64, err
 // positionsForGroups learns the position of partitions that nothing has come
 // from, and which some group's offsets wait for.
 func (l *life) positionsForGroups(ctx context.Context) error {
-	if !l.moves.fresh {
-		return nil
+	unknown := map[*partition]bool{}
+	for _, w := range l.ways {
+		if w.fresh {
+			w.unverified(l.owned, unknown)
+		}
 	}
-	unknown := l.moves.unverified(l.owned)
 	if len(unknown) == 0 {
 		return nil
 	}
@@ -407,7 +412,7 @@ func (l *life) positionsForGroups(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range unknown {
+	for p := range unknown {
 		at, ok := own[l.flow.GroupID()][p.topic][p.number]
 		if !ok {
 			continue // nothing of it has been mirrored

@@ -83,11 +83,19 @@ func (m *Mirror) task(f Flow) *task {
 	}
 	for _, g := range m.o.Flows {
 		t.positions = append(t.positions, g.GroupID())
-		if m.o.Policy.Identity && g.Source == f.Target && g.Target == f.Source {
-			t.bothWays = true
+	}
+	t.bothWays = m.o.Policy.Identity && t.flowBack() != nil
+	return t
+}
+
+// flowBack is the flow in the other direction, if there is one.
+func (t *task) flowBack() *Flow {
+	for i, g := range t.o.Flows {
+		if g.Source == t.flow.Target && g.Target == t.flow.Source {
+			return &t.o.Flows[i]
 		}
 	}
-	return t
+	return nil
 }
 
 // direct are the aliases of clusters that have a flow of their own to the

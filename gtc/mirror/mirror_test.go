@@ -375,3 +375,44 @@ func values(records []*kgo.Record) (vs []string) {
 	}
 	return vs
 }
+
+// A group that has moved to the target and goes on there has its place on the
+// source too, to come home to.
+func TestGroupOffsetsMoveHome(t *testing.T) { groupOffsetsHome(t, embedded(t)) }
+
+func groupOffsetsHome(t *testing.T, r rig) {
+	topic, remote := r.topics, "us."+r.topics
+	r.create(t, "us", 1, nil, topic)
+	o := r.options(mirror.Policy{}, r.flow(t, "us", "eu"), r.flow(t, "eu", "us"))
+	m := run(t, o)
+	all := numbered("v", 9)
+	for i := 0; i < len(all); i += 3 {
+		r.write(t, "us", topic, 0, false, "aborted")
+		r.write(t, "us", topic, 0, true, all[i:i+3]...)
+		r.awaitValues(t, "eu", remote, map[int][]string{0: all[:i+3]})
+	}
+	mirrored := r.committedRecords(t, "eu", remote)
+	for restarted := range 2 {
+		for _, n := range []int{1, 3, 4, 9} {
+			group := fmt.Sprintf("%s-h%d-%d", topic, restarted, n)
+			r.commit(t, "eu", group, remote, mirrored[n-1].Offset+1)
+			eventually(t, group, func() string {
+				at := r.groupOffset(t, "us", group, topic, 0)
+				if at < 0 {
+					return "nothing committed"
+				}
+				if before := r.below(t, "us", topic, at); before != n {
+					t.Fatalf("offset %d has %d records below it, want %d", at, before, n)
+				}
+				return ""
+			})
+			// And nothing is set back where it came from.
+			if at := r.groupOffset(t, "eu", group, remote, 0); r.below(t, "eu", remote, at) != n {
+				t.Errorf("the group on the target was moved to %d", at)
+			}
+		}
+		m.stop(t)
+		m = run(t, o)
+	}
+	m.stop(t)
+}

@@ -17,7 +17,7 @@ import (
 // beginning: when the offsets were refused, because a rebalance did not wait any
 // longer, and when a record was not taken, because its topic was deleted perhaps
 // and has to be created again.
-func (l *life) mirror(ctx context.Context, b *batch, due []move) error {
+func (l *life) mirror(ctx context.Context, b *batch, due dues) error {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		err := l.attempt(ctx, b, due)
 		var aborted *client.AbortedError
@@ -34,8 +34,10 @@ func (l *life) mirror(ctx context.Context, b *batch, due []move) error {
 		case errors.As(err, new(*client.RecordError)):
 			return l.refused(err)
 		case errors.Is(err, errNotMoved): // the next look at the groups brings them again
-			for _, d := range due {
-				l.moves.drop(d.group)
+			for i, w := range l.ways {
+				for _, d := range due[i] {
+					w.drop(d.group)
+				}
 			}
 			due = nil
 		}
@@ -75,17 +77,17 @@ var (
 
 // attempt is one transaction: the records on the target, the position on the
 // source, and the offsets of groups.
-func (l *life) attempt(ctx context.Context, b *batch, due []move) error {
+func (l *life) attempt(ctx context.Context, b *batch, due dues) error {
 	txn, err := l.gtc.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	written := l.produce(ctx, txn, b)
 	err = l.commitPosition(ctx, txn, b)
-	var s stage
-	if err == nil && len(due) > 0 {
+	var stages []stage
+	if err == nil && !due.empty() {
 		if err = written.wait(ctx); err == nil {
-			if s, err = l.moveGroups(ctx, txn, b, written, due); err != nil {
+			if stages, err = l.moveGroups(ctx, txn, b, written, due); err != nil {
 				err = fmt.Errorf("%w: %w", errNotMoved, err)
 			}
 		}
@@ -101,10 +103,12 @@ func (l *life) attempt(ctx context.Context, b *batch, due []move) error {
 	}
 	l.settle(b, written)
 	moved := 0
-	for _, o := range s.offsets {
-		moved += o.len()
+	for i, s := range stages {
+		l.ways[i].finish(s.moves)
+		for _, o := range s.offsets {
+			moved += o.len()
+		}
 	}
-	l.moves.finish(s.moves)
 	l.stats.done(int64(len(b.records)), b.bytes, int64(moved))
 	return nil
 }
@@ -203,34 +207,18 @@ func (l *life) commitPosition(ctx context.Context, txn *client.Txn, b *batch) er
 	return txn.CommitOffsets(ctx, g, own.epochs())
 }
 
-// moveGroups adds offsets of groups to the transaction. Kafka takes them without
-// a member id also when the group has members, so the groups are looked at
-// before and after: a member that comes later finds the offsets unstable until
-// the transaction is decided, and one that came between is seen.
-func (l *life) moveGroups(ctx context.Context, txn *client.Txn, b *batch, w *writing, due []move) (stage, error) {
-	s, err := l.planMoves(ctx, due, w.indexes(b))
-	if err != nil || len(s.offsets) == 0 {
-		return s, err
-	}
-	var names []string
-	for name, o := range s.offsets {
-		var g client.Group
-		if g, err = client.StandaloneGroup(ctx, l.target.kgo, name); err == nil {
-			err = txn.CommitOffsets(ctx, g, o.epochs())
-		}
+// moveGroups adds offsets of groups to the transaction, in each direction.
+func (l *life) moveGroups(ctx context.Context, txn *client.Txn, b *batch, w *writing, due dues) ([]stage, error) {
+	staged := w.indexes(b)
+	var stages []stage
+	for i, way := range l.ways {
+		s, err := way.move(ctx, txn, due[i], staged)
 		if err != nil {
-			return s, err
+			return nil, err
 		}
-		names = append(names, name)
+		stages = append(stages, s)
 	}
-	after, err := l.lookAtTarget(ctx, names)
-	if err != nil {
-		return s, err
-	}
-	if changed := s.before.changed(after, s.offsets); len(changed) > 0 {
-		return s, fmt.Errorf("%w: %v", errChanged, changed)
-	}
-	return s, nil
+	return stages, nil
 }
 
 // abort ends a transaction for which commit was not asked.

@@ -131,3 +131,45 @@ func (l *life) backward(ctx context.Context, p *partition, offset int64) (int64,
 	}
 	return pv.offset + 1, nil
 }
+
+// translateHome gives the source's offset for an offset of the mirrored topic on
+// the target: the place from which the first mirrored record at or above it
+// came, or after that of the last. -1: nothing has been mirrored.
+func (l *life) translateHome(ctx context.Context, p *partition, offset int64, staged *index) (int64, error) {
+	below, known := p.there.first()
+	if !known {
+		below = p.end
+	}
+	if offset < below {
+		id, pick := l.plan[p.topic].id, l.fromSource(p)
+		at, err := l.target.locate(ctx, p.remote, p.number)
+		if err != nil {
+			return 0, err
+		}
+		found := int64(-1)
+		err = l.target.scan(ctx, at, offset, below, func(r *kgo.Record) bool {
+			if pv, ok := pick(r); ok && pv.topicID == id {
+				found = pv.offset
+			}
+			return found < 0
+		})
+		if found >= 0 || err != nil {
+			return found, err
+		}
+	}
+	there, running := p.there.turned(), staged.turned()
+	for _, x := range []*index{there, running} {
+		if from, ok := x.ceil(offset); ok {
+			return from, nil
+		}
+	}
+	for _, x := range []*index{running, there} {
+		if from, ok := x.end(); ok {
+			return from, nil
+		}
+	}
+	if p.held < 0 {
+		return -1, nil
+	}
+	return p.held + 1, nil
+}
