@@ -29,7 +29,7 @@ type Pace struct {
 func Ring(ctx context.Context, o Options, ring, transactions int) (one, many Pace, err error) {
 	r := &ringRun{dir: filepath.Join(o.Dir, "ring")}
 	defer r.stop()
-	if err := r.start(ctx, o); err != nil {
+	if err = r.start(ctx, o); err != nil {
 		return one, many, err
 	}
 	samples := map[int][]time.Duration{}

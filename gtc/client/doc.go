@@ -23,6 +23,12 @@
 // isolation.level=read_committed, as with every Kafka transaction, and nothing
 // else.
 //
+// A consumer group's offsets become a part of the transaction by
+// Txn.CommitOffsets; GroupSession does that for an application that consumes on
+// one cluster and produces to any, in any number of instances. With
+// Options.Ring transactions run on several ids in turn, and need not wait for
+// the markers of the one before.
+//
 // # What an error says
 //
 // An error of Commit says what is known of the outcome, and that decides what
@@ -39,9 +45,10 @@
 //
 // # How it works
 //
-// Every cluster has a kgo producer under the same transactional id. Begin and
-// Produce are local to those producers, and so is Abort as long as commit was
-// not asked for: nothing is decided, so nobody has to be told. Commit waits for
+// Every cluster has a kgo producer under the same transactional id. Begin,
+// Produce and CommitOffsets concern those clusters only, and so does Abort as
+// long as commit was not asked for: nothing is decided, so the coordinator need
+// not be told. Commit waits for
 // every record, and then sends one request to the coordinator, which looks at
 // each cluster itself, makes its decision durable and ends the transactions.
 // From that request on only the coordinator ends them.
@@ -49,8 +56,12 @@
 // kgo initialises its producer id, and ends its transactions, when it sees fit.
 // The connections of the producers pass through a gate (kgo.Dialer) that holds
 // it to the protocol: no InitProducerId before InitGlobalTxn has answered or in
-// the middle of a transaction, and no EndTxn after the coordinator's. Instead
-// kgo's EndTxn is answered from the coordinator's reply, with the producer id
-// and epoch to go on with, which saves the round trip as well. The same gate
-// turns InitProducerId v5 into v6 with Enable2Pc where a cluster offers it.
+// the middle of a transaction, and no EndTxn at all. kgo's EndTxn is answered
+// from the coordinator's reply, with the producer id and epoch to go on with,
+// which saves the round trip as well. A producer that had no part in a
+// transaction, because that was of group offsets alone, is replaced by one that
+// has not asked for its producer id yet, and whose request for it is answered
+// here. The same gate turns InitProducerId v5 into v6 with Enable2Pc where a
+// cluster offers it. What names its producer id itself, offsets and the end of
+// an aborted transaction, goes over a client of its own.
 package client

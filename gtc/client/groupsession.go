@@ -246,7 +246,7 @@ func (s *GroupSession) End(ctx context.Context, commit bool) (result Result, com
 	}
 	s.ending = true
 	if commit {
-		err := s.addOffsets(ctx)
+		err = s.addOffsets(ctx)
 		_, stale := errors.AsType[*StaleGroupError](err)
 		if stale || errors.Is(err, errRebalanced) || errors.Is(err, ErrNotMember) {
 			commit = false

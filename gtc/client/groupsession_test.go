@@ -62,7 +62,7 @@ func (p pipeline) session(t *testing.T, id string, opts ...kgo.Opt) *GroupSessio
 }
 
 // step polls until there is something, and produces it.
-func step(t *testing.T, ctx context.Context, s *GroupSession, max int) (*Txn, []string) {
+func step(ctx context.Context, t *testing.T, s *GroupSession, max int) (*Txn, []string) {
 	t.Helper()
 	var records []*kgo.Record
 	for len(records) == 0 {
@@ -191,7 +191,7 @@ func TestGroupSessionAbortReadsAgain(t *testing.T) {
 	ctx := deadline(t, 60*time.Second)
 	total := 0
 	for i := 0; total < 40; i++ {
-		_, values := step(t, ctx, s, 9)
+		_, values := step(ctx, t, s, 9)
 		commit := i%2 == 1
 		_, committed, err := s.End(ctx, commit)
 		if err != nil || committed != commit {
@@ -213,13 +213,13 @@ func TestGroupSessionGoesOnAfterAnAbort(t *testing.T) {
 	p := newPipeline(t, 8)
 	s := p.session(t, "one")
 	ctx := deadline(t, 60*time.Second)
-	txn, _ := step(t, ctx, s, 0)
+	txn, _ := step(ctx, t, s, 0)
 	txn.Produce(ctx, "eu", &kgo.Record{Topic: output, Value: make([]byte, 3<<20)}, nil)
 	if _, committed, err := s.End(ctx, true); committed || !errors.As(err, new(*AbortedError)) || !errors.As(err, new(*RecordError)) {
 		t.Fatalf("End = %v, %v, want an AbortedError", committed, err)
 	}
 	for total := 0; total < 8; {
-		_, values := step(t, ctx, s, 0)
+		_, values := step(ctx, t, s, 0)
 		if _, committed, err := s.End(ctx, true); err != nil || !committed {
 			t.Fatalf("End = %v, %v", committed, err)
 		}
@@ -239,7 +239,7 @@ func TestGroupSessionAbortsAfterARebalance(t *testing.T) {
 			p := newPipeline(t, 40)
 			first := p.session(t, "one", opt)
 			ctx := deadline(t, 60*time.Second)
-			_, values := step(t, ctx, first, 0)
+			_, values := step(ctx, t, first, 0)
 			for len(values) < 40 { // of all partitions, so that any is missed
 				fetches := first.Poll(ctx, 0)
 				fetches.EachRecord(func(r *kgo.Record) {
@@ -306,7 +306,7 @@ func TestGroupSessionWaitsForAnUnknownOutcome(t *testing.T) {
 	}
 	s := p.session(t, "one")
 	ctx := deadline(t, 60*time.Second)
-	_, values := step(t, ctx, s, 0)
+	_, values := step(ctx, t, s, 0)
 	var unknown *UnknownOutcomeError
 	if _, committed, err := s.End(deadline(t, 200*time.Millisecond), true); committed || !errors.As(err, &unknown) || !unknown.Asked {
 		t.Fatalf("End = %v, %v, want an UnknownOutcomeError", committed, err)
@@ -322,7 +322,7 @@ func TestGroupSessionWaitsForAnUnknownOutcome(t *testing.T) {
 		t.Fatalf("End again = %v, %v", committed, err)
 	}
 	for total := len(values); total < 8; {
-		_, values := step(t, ctx, s, 0)
+		_, values := step(ctx, t, s, 0)
 		if _, committed, err := s.End(ctx, true); err != nil || !committed {
 			t.Fatalf("End = %v, %v", committed, err)
 		}
@@ -345,7 +345,7 @@ func TestGroupSessionStopsAtAHeuristicOutcome(t *testing.T) {
 	}
 	s := p.session(t, "one")
 	ctx := deadline(t, 60*time.Second)
-	step(t, ctx, s, 0)
+	step(ctx, t, s, 0)
 	_, committed, err := s.End(ctx, true)
 	if committed || !errors.As(err, new(*HeuristicError)) {
 		t.Fatalf("End = %v, %v, want a HeuristicError", committed, err)

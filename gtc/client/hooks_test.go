@@ -51,7 +51,7 @@ func TestKpromSeesEveryConnection(t *testing.T) {
 			}
 		}
 	}
-	if err := cl.Close(t.Context()); err != nil {
+	if err = cl.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if metrics, err = registry.Gather(); err != nil || len(metrics) != 0 {

@@ -231,21 +231,20 @@ func TestOffsetsOfAStaleGenerationAbort(t *testing.T) {
 	commit(t, txn)
 	second := member(t, e.us.addr)
 	for {
-		now, err := GroupOf(t.Context(), first)
-		if err == nil && now.generation > g.generation {
+		if now, nowErr := GroupOf(t.Context(), first); nowErr == nil && now.generation > g.generation {
 			break
 		}
-		if err := pause(deadline(t, 60*time.Second), time.Millisecond); err != nil {
+		if err = pause(deadline(t, 60*time.Second), time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}
 	txn = begin(t, cl)
 	produce(t, txn, "eu", "x")
 	var stale *StaleGroupError
-	if err := txn.CommitOffsets(deadline(t, 20*time.Second), g, at(2)); !errors.As(err, &stale) || stale.Cluster != "us" || stale.Group != group {
+	if err = txn.CommitOffsets(deadline(t, 20*time.Second), g, at(2)); !errors.As(err, &stale) || stale.Cluster != "us" || stale.Group != group {
 		t.Fatalf("CommitOffsets = %v, want a StaleGroupError", err)
 	}
-	if _, err := txn.Commit(deadline(t, 20*time.Second)); !errors.As(err, new(*AbortedError)) || !errors.As(err, &stale) {
+	if _, err = txn.Commit(deadline(t, 20*time.Second)); !errors.As(err, new(*AbortedError)) || !errors.As(err, &stale) {
 		t.Fatalf("Commit = %v, want an AbortedError because of it", err)
 	}
 	if got := committedAt(t, e.us.addr); got != 1 {

@@ -131,8 +131,7 @@ func (p *participant) initialise(ctx context.Context) error {
 		p.gate.setUpgrade(false, false)
 		err = p.initialiseOnce(ctx)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		err = p.openRaw(ctx)
 	}
 	switch {

@@ -35,22 +35,22 @@ func openRing(ctx context.Context, o Options) (slots []*slot, err error) {
 		}
 	}()
 	for i := range max(1, o.Ring) {
-		s, err := newSession(o, ringID(o.GlobalTransactionalID, i))
-		if err != nil {
-			return slots, err
+		s, newErr := newSession(o, ringID(o.GlobalTransactionalID, i))
+		if newErr != nil {
+			return slots, newErr
 		}
 		slots = append(slots, &slot{session: s})
 	}
 	first := slots[0].session
 	first.announce()
-	if err := first.open(ctx); err != nil {
+	if err = first.open(ctx); err != nil {
 		return slots, err
 	}
 	err = inParallel(slots[1:], func(s *slot) error { return s.session.open(ctx) })
 	if err != nil {
 		return slots, err
 	}
-	if err := fenceBeyond(ctx, o, first.coord); err != nil {
+	if err = fenceBeyond(ctx, o, first.coord); err != nil {
 		return slots, err
 	}
 	if len(slots) > 1 {

@@ -48,8 +48,9 @@ func TestRingTakesItsIDsInTurn(t *testing.T) {
 		produce(t, txn, "eu", want[i])
 		commit(t, txn)
 	}
-	if got, want := asked(), []string{"payments-7", "payments-7.ring-1", "payments-7.ring-2", "payments-7", "payments-7.ring-1", "payments-7.ring-2", "payments-7"}; !slices.Equal(got, want) {
-		t.Errorf("asked about %q, want %q", got, want)
+	turns := []string{"payments-7", "payments-7.ring-1", "payments-7.ring-2", "payments-7", "payments-7.ring-1", "payments-7.ring-2", "payments-7"}
+	if got := asked(); !slices.Equal(got, turns) {
+		t.Errorf("asked about %q, want %q", got, turns)
 	}
 	for _, c := range []participantCluster{e.us, e.eu} {
 		if got := c.inits.Load(); got != 3 {

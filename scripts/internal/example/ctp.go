@@ -138,17 +138,17 @@ func committed(ctx context.Context, adm *kadm.Client) (int, error) {
 
 // judgeCTP compares what went in with what is there.
 func (w *world) judgeCTP(ctx context.Context, adm *kadm.Client) error {
-	var verdict verdict
+	var v verdict
 	want := map[string]int{}
 	for i := range w.records {
 		want["bill for "+strconv.Itoa(i)] = 1
 	}
-	verdict.add(w.compare(ctx, "b", bills, want))
+	v.add(w.compare(ctx, "b", bills, want))
 	want = map[string]int{}
 	for i := 0; i < w.records; i += receiptEach {
 		want["receipt for "+strconv.Itoa(i)] = 1
 	}
-	verdict.add(w.compare(ctx, "a", receipts, want))
+	v.add(w.compare(ctx, "a", receipts, want))
 
 	ends, err := adm.ListEndOffsets(ctx, orders)
 	if err != nil {
@@ -167,9 +167,9 @@ func (w *world) judgeCTP(ctx context.Context, adm *kadm.Client) error {
 	})
 	w.say("a's group %q: %d of %d partitions at the end of the log", ctpGroup, ctpPartitions-behind, ctpPartitions)
 	if behind > 0 {
-		verdict.add(fmt.Errorf("the group is not at the end of %d partitions", behind))
+		v.add(fmt.Errorf("the group is not at the end of %d partitions", behind))
 	}
-	return verdict.err(w)
+	return v.err(w)
 }
 
 // verdict collects the differences.
@@ -276,13 +276,10 @@ func ctpInstance(ctx context.Context, p participants, static bool, batch int) er
 // bill processes one batch of orders.
 func bill(ctx context.Context, s *client.GroupSession, batch int) error {
 	fetches := s.Poll(ctx, batch)
-	if ctx.Err() != nil {
-		return nil // told to end
-	}
-	if err := fetches.Err0(); err != nil {
-		return err
-	}
-	if fetches.NumRecords() == 0 {
+	switch told := ctx.Err() != nil; { // told to end
+	case !told && fetches.Err0() != nil:
+		return fetches.Err0()
+	case told || fetches.NumRecords() == 0:
 		return nil
 	}
 	// From here on the batch is finished, also when the process is told to end.
@@ -294,7 +291,7 @@ func bill(ctx context.Context, s *client.GroupSession, batch int) error {
 	fetches.EachRecord(func(r *kgo.Record) {
 		order := string(r.Value)
 		txn.Produce(ctx, "b", &kgo.Record{Topic: bills, Key: r.Key, Value: []byte("bill for " + order)}, nil)
-		if n, err := strconv.Atoi(order); err == nil && n%receiptEach == 0 {
+		if n, bad := strconv.Atoi(order); bad == nil && n%receiptEach == 0 {
 			txn.Produce(ctx, "a", &kgo.Record{Topic: receipts, Key: r.Key, Value: []byte("receipt for " + order)}, nil)
 		}
 	})

@@ -112,14 +112,14 @@ func (w *world) judgeFanout(ctx context.Context, t *told) error {
 	if err != nil {
 		return err
 	}
-	var verdict verdict
+	var v verdict
 	counts, errs := allOrNone(seen, t.outcome)
 	for _, err := range errs {
-		verdict.add(err)
+		v.add(err)
 	}
 	w.say("%d transactions: %d told committed, %d told aborted, %d killed before they were told; each on all clusters or on none",
 		len(t.outcome), counts["committed"], counts["aborted"], counts[""])
-	return verdict.err(w)
+	return v.err(w)
 }
 
 // allOrNone checks what is visible, by CLUSTER/TOPIC/VALUE, against what was

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"syscall"
@@ -54,7 +53,7 @@ func command(out io.Writer) *cobra.Command {
 				return err
 			}
 			if o.seed == 0 {
-				o.seed = rand.Uint64N(1_000_000)
+				o.seed = uint64(time.Now().UnixNano() % 1_000_000)
 			}
 			return nil
 		},

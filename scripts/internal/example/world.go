@@ -22,7 +22,8 @@ import (
 type world struct {
 	*options
 	dir   string
-	rng   *rand.Rand
+	rng   *rand.Rand // what the seed decides
+	ports *rand.Rand // and what it must not: other runs may have the same seed
 	began time.Time
 
 	gtc      *node.Node
@@ -32,7 +33,7 @@ type world struct {
 }
 
 func newWorld(o *options, dir string) *world {
-	return &world{options: o, dir: dir, rng: rand.New(rand.NewPCG(o.seed, 1)), began: time.Now(), clusters: map[string]string{}}
+	return &world{options: o, dir: dir, rng: rand.New(rand.NewPCG(o.seed, 1)), ports: rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2)), began: time.Now(), clusters: map[string]string{}}
 }
 
 func (w *world) say(format string, args ...any) {
@@ -94,7 +95,7 @@ func (w *world) miniBroker(ctx context.Context, name string) (string, error) {
 
 // node starts a mini-broker.
 func (w *world) node(ctx context.Context, name string, properties ...string) (*node.Node, error) {
-	addr, err := freeAddr(ctx)
+	addr, err := w.freeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +110,9 @@ func (w *world) node(ctx context.Context, name string, properties ...string) (*n
 
 // freeAddr stays below the ports that systems give to outgoing connections: one
 // of those could sit on it while a killed node is away.
-func freeAddr(ctx context.Context) (string, error) {
+func (w *world) freeAddr(ctx context.Context) (string, error) {
 	for range 1000 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+rand.IntN(20_000)))
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+w.ports.IntN(20_000)))
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 		if err == nil {
 			return addr, l.Close()

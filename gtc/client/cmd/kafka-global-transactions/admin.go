@@ -23,19 +23,22 @@ const retryPause = 100 * time.Millisecond
 type admin struct {
 	bootstrap *kgo.Client
 	nodes     map[string]*kgo.Client // by address
+	access    []kgo.Opt              // how to log in
 	out       printer
 }
 
-func dial(addrs ...string) (*kgo.Client, error) {
-	return kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.MaxVersions(wire.Versions()), kgo.ClientID("kafka-global-transactions"))
+func dial(access []kgo.Opt, addrs ...string) (*kgo.Client, error) {
+	return kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(addrs...), kgo.MaxVersions(wire.Versions()), kgo.ClientID("kafka-global-transactions"),
+	}, access...)...)
 }
 
-func newAdmin(addrs []string, out printer) (*admin, error) {
-	cl, err := dial(addrs...)
+func newAdmin(addrs []string, access []kgo.Opt, out printer) (*admin, error) {
+	cl, err := dial(access, addrs...)
 	if err != nil {
 		return nil, err
 	}
-	return &admin{bootstrap: cl, nodes: map[string]*kgo.Client{}, out: out}, nil
+	return &admin{bootstrap: cl, nodes: map[string]*kgo.Client{}, access: access, out: out}, nil
 }
 
 func (a *admin) close() {
@@ -63,7 +66,7 @@ func (a *admin) askNode(ctx context.Context, addr string, req kmsg.Request) (kms
 	cl := a.nodes[addr]
 	if cl == nil {
 		var err error
-		if cl, err = dial(addr); err != nil {
+		if cl, err = dial(a.access, addr); err != nil {
 			return nil, err
 		}
 		a.nodes[addr] = cl

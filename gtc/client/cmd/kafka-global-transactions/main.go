@@ -36,6 +36,7 @@ func main() {
 
 func command() *cobra.Command {
 	var bootstrap []string
+	var commandConfig string
 	var asJSON bool
 	root := &cobra.Command{
 		Use:           "kafka-global-transactions",
@@ -44,6 +45,7 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.PersistentFlags().StringSliceVar(&bootstrap, "bootstrap-server", nil, "host:port of any coordinator node; more after commas")
+	root.PersistentFlags().StringVar(&commandConfig, "command-config", "", "file of client properties: security.protocol, sasl.*, ssl.*")
 	root.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
 	if err := root.MarkPersistentFlagRequired("bootstrap-server"); err != nil {
 		panic(err) // the flag is defined above
@@ -52,7 +54,11 @@ func command() *cobra.Command {
 		return func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			a, err := newAdmin(bootstrap, printer{out: cmd.OutOrStdout(), json: asJSON})
+			access, err := readAccess(commandConfig)
+			if err != nil {
+				return err
+			}
+			a, err := newAdmin(bootstrap, access, printer{out: cmd.OutOrStdout(), json: asJSON})
 			if err != nil {
 				return err
 			}
