@@ -323,6 +323,30 @@ func (w *guardedWorld) operator(t *testing.T) {
 	if resp, err := op.Request(t.Context(), resolve); err != nil || resp.(*wire.ResolveGlobalTransactionResponse).ErrorCode != kerr.InvalidTxnState.Code {
 		t.Errorf("nothing is to be resolved: %+v, %v", resp, err)
 	}
+	// The same by the command.
+	bin := filepath.Join(t.TempDir(), "kafka-global-transactions")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/kafka-gtc/kafka-gtc/gtc/client/cmd/kafka-global-transactions")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	commandConfig := func(lines ...string) string {
+		file := filepath.Join(t.TempDir(), "client.properties")
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	access := []string{"security.protocol=SASL_SSL", "ssl.truststore.location=" + w.gtc.ca.File, "sasl.mechanism=SCRAM-SHA-256"}
+	login := "sasl.jaas.config=" + scramLogin + `username="ops" password="` + passwordOf("ops") + `";`
+	if out, ok := operator(t, bin, w.gtc.addr, "list", "--command-config", commandConfig(append(access, login)...)); !ok || !strings.Contains(out, "pay-1") {
+		t.Errorf("list: %s", out)
+	}
+	for _, lines := range [][]string{access, append(access, "sasl.jaas.config=geheim"), append(access, login, "ssl.geheim=x")} {
+		out, ok := operator(t, bin, w.gtc.addr, "list", "--command-config", commandConfig(lines...))
+		if ok || !strings.Contains(out, "--command-config") || strings.Contains(out, "config=geheim") {
+			t.Errorf("%q: %s", lines, out)
+		}
+	}
 }
 
 // rightTakenAway: what the home cluster says is in force after an interval.
