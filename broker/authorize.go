@@ -38,6 +38,11 @@ func (c *conn) admit(req *request) (*plan, error) {
 // refuse answers what kfake's authorizer does not decide as Kafka's does, or not
 // before this front has answered.
 func (f *Front) refuse(req *request, c *conn) (plan, bool) {
+	if !c.trusted {
+		if p, denied := f.denyInternal(req); denied {
+			return p, true
+		}
+	}
 	if f.opts.ACLs != nil && !c.trusted {
 		if denied := f.denyTransaction(req, c.who); denied != nil {
 			return answerWith(denied), true

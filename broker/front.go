@@ -81,6 +81,8 @@ type Front struct {
 	conns     map[*conn]struct{}
 	perIP     map[string]int32 // connections of Serve
 	running   sync.WaitGroup   // connections and listeners
+
+	internalIDs sync.Map // of topics: whether they are internal
 }
 
 // NewFront asks the embedded broker what it serves and makes a front for it.
