@@ -59,7 +59,7 @@ func (r *readers) read(ctx context.Context, cluster, topic string, into *[mirror
 	defer cl.CloseAllowingRebalance()
 	for !enough() {
 		polling, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-		fetches := cl.PollRecords(polling, 200)
+		fetches := cl.PollRecords(polling, 37) // its offsets are in the middle of transactions
 		cancel()
 		for _, e := range fetches.Errors() {
 			if !errors.Is(e.Err, context.DeadlineExceeded) {
