@@ -66,7 +66,7 @@ type Machine struct {
 	cfg     Config
 	entries map[string]*entry
 	due     deadlines // entries that wait for a time
-	// scanned is when each cluster was last looked at completely, on the
+	// scanned is when the last complete look at each cluster began, on the
 	// monotonic clock; an id cannot expire while a cluster cannot be asked.
 	scanned map[string]int64
 	// sweepAt is when idle ids are next looked at for expiry; 0 before

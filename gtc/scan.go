@@ -34,7 +34,7 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 	}
 	ids := slices.Collect(maps.Keys(seen))
 	if ev.Failed == "" && s.m.started.Mono <= began { // else ids that were being loaded were left out
-		s.out.Changes = append(s.out.Changes, setScanned{clusterID: ev.ClusterID, at: s.now.Mono})
+		s.out.Changes = append(s.out.Changes, setScanned{clusterID: ev.ClusterID, at: began})
 		for id, e := range s.m.entries {
 			if e.volatile == nil || seen[id] != nil || !news(id) {
 				continue
