@@ -90,6 +90,23 @@ func TestOpenAtANodeWithoutTheRole(t *testing.T) {
 	open(t, o)
 }
 
+// A node that accepts connections and never answers holds nobody up.
+func TestOpenBesideAFrozenBootstrapAddress(t *testing.T) {
+	e := newEnv(t)
+	frozen, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = frozen.Close() })
+	o := e.options()
+	o.Coordinator = []string{frozen.Addr().String(), e.addr}
+	o.AskTimeout = time.Hour // longer than the test may take
+	cl := open(t, o)
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	commit(t, txn)
+}
+
 // What the coordinator finds at InitGlobalTxn: what may pass is asked again,
 // and what needs somebody's hand is returned at once.
 func TestOpenTellsWhatTheCoordinatorFound(t *testing.T) {

@@ -200,11 +200,15 @@ func (p *participant) joined(ctx context.Context) (*kgo.Client, error) {
 	}
 	p.gate.lend(p.producerID, p.producerEpoch)
 	defer p.gate.setPhase(phaseShut)
-	_, _, err := p.kgo.ProducerID(ctx)
+	id, epoch, err := p.kgo.ProducerID(ctx)
+	if err == nil && (id != p.producerID || epoch != p.producerEpoch) {
+		err = fmt.Errorf("kgo has producer id %d epoch %d and not %d epoch %d", id, epoch, p.producerID, p.producerEpoch)
+	}
 	if err == nil {
 		err = p.kgo.BeginTransaction()
 	}
 	if err != nil {
+		p.unsure.Store(true) // kgo may take the id after all, and keep it
 		return nil, fmt.Errorf("begin: %w", err)
 	}
 	p.loaded = true
