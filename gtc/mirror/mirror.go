@@ -135,9 +135,10 @@ func (t *task) run(ctx context.Context) error {
 		t.stats.restarted()
 		t.log.Warn().Err(err).Dur("again_in", backoff).Msg("the flow begins again")
 		if t.pause(ctx, backoff) != nil {
-			return nil // told to end
+			break // told to end
 		}
 	}
+	return nil
 }
 
 // final reports whether trying again would hide something.
