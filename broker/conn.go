@@ -181,8 +181,12 @@ func (c *conn) read() error {
 // awaitFrame waits for the first byte of a frame. A client that waits for an
 // answer is not idle.
 func (c *conn) awaitFrame(in *bufio.Reader) error {
+	idle := c.f.opts.Config.ConnectionsMaxIdle
+	if !c.login.open() {
+		idle = min(idle, stallTimeout) // it may hold a connection of the home cluster
+	}
 	for {
-		if err := c.allow(c.f.opts.Config.ConnectionsMaxIdle); err != nil {
+		if err := c.allow(idle); err != nil {
 			return err
 		}
 		_, err := in.Peek(1)

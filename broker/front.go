@@ -123,25 +123,27 @@ func (f *Front) ServeListener(ln net.Listener, as Listener) error {
 	}
 	defer f.running.Done()
 	for {
-		// As with Kafka's max.connections, those above the limit wait in the
-		// listen queue.
-		select {
-		case f.slots <- struct{}{}:
-		case <-f.ctx.Done():
-			return nil
-		}
 		c, err := ln.Accept()
 		switch {
 		case err == nil:
-			f.accept(c, &as)
-			continue
 		case errors.Is(err, net.ErrClosed) || f.ctx.Err() != nil:
 			return nil
+		default:
+			f.opts.Log.Error().Err(err).Stringer("listener", ln.Addr()).Msg("accepting a connection failed")
+			if !f.pause(acceptPause) {
+				return nil
+			}
+			continue
 		}
-		<-f.slots
-		f.opts.Log.Error().Err(err).Stringer("listener", ln.Addr()).Msg("accepting a connection failed")
-		if !f.pause(acceptPause) {
-			return nil
+		// As with Kafka's max.connections, those above the limit wait: one of
+		// each listener here, the others in the listen queue. The place is
+		// taken after the connection: else each listener would keep one that
+		// another needs.
+		select {
+		case f.slots <- struct{}{}:
+			f.accept(c, &as)
+		case <-f.ctx.Done():
+			return c.Close()
 		}
 	}
 }

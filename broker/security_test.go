@@ -425,4 +425,42 @@ func TestEachListenerHasItsOwnAddressAndRules(t *testing.T) {
 	}
 }
 
+// Each listener could keep a place that another one's client needs.
+func TestListenersShareTheLimitOfConnections(t *testing.T) {
+	n := startSecure(t, []string{
+		"listeners=PLAINTEXT://127.0.0.1:0,A://127.0.0.1:0,B://127.0.0.1:0", "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT", "max.connections=1",
+	})
+	for range 2 {
+		for _, addr := range n.addrs {
+			r := dialRaw(t, addr)
+			if len(ask[*kmsg.MetadataResponse](t, r, kmsg.NewPtrMetadataRequest()).Brokers) != 1 {
+				t.Fatalf("%s does not serve", addr)
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Clients that say nothing hold up neither the node's end nor one another.
+func TestSilentClientsOfASecureListenerDelayNobody(t *testing.T) {
+	ca := certs.New(t)
+	n := startSecure(t, []string{
+		"listeners=SASL_SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms=PLAIN", plainOnly,
+		"listener.name.sasl_ssl.plain.sasl.jaas.config=" + plainLogin + `user_alice="al-secret";`,
+		"ssl.keystore.location=" + ca.Sign(t, pkix.Name{CommonName: "server"}).File,
+	})
+	for _, addr := range n.addrs {
+		for range 3 {
+			dialRaw(t, addr)
+		}
+	}
+	handshake(t, dialRaw(t, n.addrs[1]), "PLAIN")
+	if _, err := kadm.NewClient(n.client(t, 0, trusting(t, ca), asPlain("alice", "al-secret"))).BrokerMetadata(t.Context()); err != nil {
+		t.Error(err)
+	}
+	n.stop() // complains when it takes five seconds
+}
+
 func hostPort(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
