@@ -42,7 +42,8 @@ func readAccess(path string) ([]kgo.Opt, error) {
 	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 	p, err := loader.LoadBytes(text)
 	if err != nil {
-		return nil, fmt.Errorf("--command-config: %s is not a file of properties", path) //nolint:errorlint // the library's error repeats the text
+		// The library's error repeats the text.
+		return nil, fmt.Errorf("--command-config: %s is not a file of properties", path)
 	}
 	values := p.Map()
 	for key, value := range values {
