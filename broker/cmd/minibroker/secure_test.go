@@ -72,11 +72,15 @@ func escapeLines(text []byte) string { return strings.ReplaceAll(string(text), "
 
 func serveGuardedBroker(t *testing.T, ca *certs.Authority, users ...string) *guardedCluster {
 	t.Helper()
+	return serveGuarded(t, ca, "log.dirs="+t.TempDir(), optedIn, initialUsers(users...))
+}
+
+func initialUsers(users ...string) string {
 	var credentials []string
 	for _, u := range append(users, "admin") {
 		credentials = append(credentials, "SCRAM-SHA-256=[name="+u+",password="+passwordOf(u)+"]")
 	}
-	return serveGuarded(t, ca, "log.dirs="+t.TempDir(), optedIn, "sasl.scram.credentials="+strings.Join(credentials, ";"))
+	return "sasl.scram.credentials=" + strings.Join(credentials, ";")
 }
 
 func (n *guardedCluster) tls() *tls.Config {
@@ -264,6 +268,42 @@ func TestGlobalTransactionsOverTLSAndSCRAMWithACLs(t *testing.T) {
 		t.Error(err)
 	}
 	w.noSecrets(t)
+}
+
+// One node of both roles: its own cluster takes part without a login of the
+// coordinator's, and the ACLs are those of the embedded broker.
+func TestANodeOfBothRolesObeysItsOwnACLs(t *testing.T) {
+	n := serveGuarded(t, certs.New(t), "process.roles=broker,gtc", "log.dirs="+t.TempDir(), optedIn, initialUsers("alice", "mallory"),
+		"global.transaction.state.log.num.partitions=1", "global.transaction.scan.interval.ms=200")
+	n.allow(
+		t,
+		grant{"alice", onTxn, "pay-*", ops(opWrite, acl.TwoPhaseCommit)}, grant{"alice", onTopic, "orders", ops(opWrite)},
+		grant{"mallory", onTxn, "pay-*", ops(opWrite)}, // and not TWO_PHASE_COMMIT
+	)
+	if _, err := kadm.NewClient(n.clientAs(t, "admin")).CreateTopic(t.Context(), 1, 1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	open := func(user string) (*client.Client, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		return client.Open(ctx, client.Options{
+			GlobalTransactionalID: "pay-1", Coordinator: []string{n.addr}, CoordinatorOpts: append(n.as(user), kgo.DialTLSConfig(n.tls())),
+			Clusters: map[string]client.Cluster{"own": n.participant()},
+		})
+	}
+	cl, err := open("alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := write(t, cl, "orders", "v", "own").Commit(t.Context()); err != nil || result.Outcome != client.OutcomeCommitted {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if err := cl.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := open("mallory"); !errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
+		t.Errorf("without TWO_PHASE_COMMIT: %v", err)
+	}
 }
 
 // strangers asks about alice's id in the name of somebody else.
