@@ -76,8 +76,12 @@ func (t *Txn) enterGroup(g Group) (int, error) {
 // transaction under the participant's producer id and epoch.
 func (p *participant) commitOffsets(ctx context.Context, g Group, offsets offsetMap, backoff time.Duration) error {
 	req := p.offsetsRequest(g, offsets)
+	var last error // that tells more than that the time is over
 	for pauseFor := backoff; ; pauseFor = min(2*pauseFor, longestBackoff) {
 		err := p.commitOffsetsOnce(ctx, req)
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		switch {
 		case err == nil:
 			p.offsets.Store(true)
@@ -91,7 +95,7 @@ func (p *participant) commitOffsets(ctx context.Context, g Group, offsets offset
 			// A copy may be under way: below transaction.version 2 it would
 			// be a part of the next transaction under the same epoch.
 			p.unsure.Store(true)
-			return &OffsetsError{Cluster: p.name, Group: g.id, Err: fmt.Errorf("%w (before that: %w)", ended, err)}
+			return &OffsetsError{Cluster: p.name, Group: g.id, Err: fmt.Errorf("%w (before that: %w)", ended, last)}
 		}
 	}
 }
