@@ -135,10 +135,9 @@ func (t *task) run(ctx context.Context) error {
 		t.stats.restarted()
 		t.log.Warn().Err(err).Dur("again_in", backoff).Msg("the flow begins again")
 		if t.pause(ctx, backoff) != nil {
-			break // told to end
+			return nil //nolint:nilerr // told to end
 		}
 	}
-	return nil
 }
 
 // final reports whether trying again would hide something.
