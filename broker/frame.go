@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kbin"
@@ -23,7 +24,11 @@ const (
 	// maxControlBytes bounds requests that carry no records. An array costs up
 	// to some sixty times its bytes when it is parsed, so what 100 MiB of
 	// produced records may be, a list of topics may not.
-	maxControlBytes = 1 << 20
+	maxControlBytes = 512 << 10
+	// maxElements bounds the elements of all arrays of such a request. kfake
+	// does one thing after the other, and a hundred thousand topics without a
+	// name would keep all clients waiting.
+	maxElements = 20_000
 	// maxProduceTopics bounds the one array of Produce of which the same is
 	// true.
 	maxProduceTopics = 100_000
@@ -152,8 +157,36 @@ func parseRequest(raw []byte, apis apiTable) (*request, error) {
 	if err := body.ReadFrom(r.Src); err != nil {
 		return nil, frameErrorf("%s version %d does not parse: %v", req.name(), req.version, err)
 	}
+	if kmsg.Key(req.key) != kmsg.Produce && len(raw) > smallControl && elements(reflect.ValueOf(body), maxElements) > maxElements {
+		return nil, frameErrorf("%s has more than %d elements in its arrays", req.name(), maxElements)
+	}
 	req.body = body
 	return req, nil
+}
+
+// elements counts what is in the arrays of a request, until it is more than
+// enough.
+func elements(v reflect.Value, enough int) int {
+	n := 0
+	switch v.Kind() { //nolint:exhaustive // the other kinds hold no array
+	case reflect.Pointer:
+		if !v.IsNil() {
+			n = elements(v.Elem(), enough)
+		}
+	case reflect.Struct:
+		for i := 0; i < v.NumField() && n <= enough; i++ {
+			n += elements(v.Field(i), enough-n)
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return 0
+		}
+		n = v.Len()
+		for i := 0; i < v.Len() && n <= enough; i++ {
+			n += elements(v.Index(i), enough-n)
+		}
+	}
+	return n
 }
 
 // produceTopics reads how many topics a Produce claims to have.

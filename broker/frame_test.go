@@ -126,3 +126,31 @@ func TestProduceOfVeryManyTopicsIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestARequestOfVeryManyElementsIsRefused(t *testing.T) {
+	topics := func(n int) error {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Version, req.Topics = 9, make([]kmsg.MetadataRequestTopic, n)
+		for i := range req.Topics {
+			req.Topics[i].Topic = kmsg.StringPtr("t")
+		}
+		_, err := parseRequest(kmsg.NewRequestFormatter().AppendRequest(nil, req, 1), allAPIs())
+		return err
+	}
+	if err := topics(maxElements); err != nil {
+		t.Errorf("%d: %v", maxElements, err)
+	}
+	if err := topics(maxElements + 1); err == nil {
+		t.Errorf("%d: accepted", maxElements+1)
+	}
+	groups := kmsg.NewPtrOffsetFetchRequest()
+	groups.Version = 8
+	for range 300 {
+		g := kmsg.NewOffsetFetchRequestGroup()
+		g.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: "t", Partitions: make([]int32, 100)}}
+		groups.Groups = append(groups.Groups, g)
+	}
+	if _, err := parseRequest(kmsg.NewRequestFormatter().AppendRequest(nil, groups, 1), allAPIs()); err == nil {
+		t.Error("30000 partitions in 300 groups: accepted")
+	}
+}

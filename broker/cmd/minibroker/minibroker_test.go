@@ -54,8 +54,13 @@ func (p *process) logged() string {
 
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startBinary(t, os.Args[0], args...)
+}
+
+func startBinary(t *testing.T, binary string, args ...string) *process {
+	t.Helper()
 	p := &process{done: make(chan struct{})}
-	p.cmd = exec.Command(os.Args[0], args...)
+	p.cmd = exec.Command(binary, args...)
 	p.cmd.Env = append(os.Environ(), "MINIBROKER=1")
 	p.cmd.Stderr = p
 	if err := p.cmd.Start(); err != nil {
@@ -78,8 +83,13 @@ func start(t *testing.T, args ...string) *process {
 // serve starts a broker on dir and waits until it serves.
 func serve(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
+	return serveBinary(t, os.Args[0], dir, args...)
+}
+
+func serveBinary(t *testing.T, binary, dir string, args ...string) *process {
+	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
-	p := start(t, append(args, "--ready-file", ready, "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", "log.dirs="+dir)...)
+	p := startBinary(t, binary, append(args, "--ready-file", ready, "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", "log.dirs="+dir)...)
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if text, err := os.ReadFile(ready); err == nil {
 			p.addr = strings.TrimSpace(string(text))

@@ -1,0 +1,69 @@
+package broker_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func join(protocols ...string) *kmsg.JoinGroupRequest {
+	req := kmsg.NewPtrJoinGroupRequest()
+	req.Version, req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = 3, "g", "consumer", 6000, 100
+	for _, name := range protocols {
+		p := kmsg.NewJoinGroupRequestProtocol()
+		p.Name = name
+		req.Protocols = append(req.Protocols, p)
+	}
+	return req
+}
+
+// kfake counts protocols by name, and ended the process when a name was counted
+// twice for one member, or none at all.
+func TestGroupProtocolsThatKfakeFallsOver(t *testing.T) {
+	n := startNode(t, nil)
+	// The first one makes the group's protocol type known without a member.
+	pending := join("range")
+	pending.Version = 5
+	if r := ask[*kmsg.JoinGroupResponse](t, n.dial(t), pending); r.ErrorCode != kerr.MemberIDRequired.Code {
+		t.Fatalf("%+v", r)
+	}
+	if r := ask[*kmsg.JoinGroupResponse](t, n.dial(t), join()); r.ErrorCode != kerr.InconsistentGroupProtocol.Code {
+		t.Errorf("no protocol: %+v", r)
+	}
+	if r := ask[*kmsg.JoinGroupResponse](t, n.dial(t), join("range", "range", "sticky", "range")); r.ErrorCode != 0 || *r.Protocol != "range" {
+		t.Errorf("a protocol three times: %+v", r)
+	}
+	n.serves(t)
+}
+
+// A producer of kgo sends this after two topics were deleted under it.
+func TestProduceToTopicsThatAreNotThere(t *testing.T) {
+	n := startNode(t, nil)
+	req := kmsg.NewPtrProduceRequest()
+	req.Version, req.Acks = 13, -1
+	for i := range byte(3) {
+		topic := kmsg.NewProduceRequestTopic()
+		topic.TopicID = [16]byte{i + 1}
+		for partition := range int32(3) {
+			topic.Partitions = append(topic.Partitions, kmsg.ProduceRequestTopicPartition{Partition: partition, Records: batchOf(-1)})
+		}
+		req.Topics = append(req.Topics, topic)
+	}
+	r := ask[*kmsg.ProduceResponse](t, n.dial(t), req)
+	got := map[string]bool{}
+	for _, topic := range r.Topics {
+		for _, p := range topic.Partitions {
+			got[fmt.Sprintf("%d-%d %v", topic.TopicID[0], p.Partition, kerr.ErrorForCode(p.ErrorCode) == kerr.UnknownTopicID)] = true //nolint:errorlint // the very value
+		}
+	}
+	for i := 1; i <= 3; i++ {
+		for partition := range 3 {
+			if !got[fmt.Sprintf("%d-%d true", i, partition)] {
+				t.Errorf("topic %d, partition %d is not answered UNKNOWN_TOPIC_ID: %v", i, partition, got)
+			}
+		}
+	}
+	n.serves(t)
+}
