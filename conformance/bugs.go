@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -148,10 +150,10 @@ func asked(text string, f func(*wire.EndGlobalTxnRequest)) wrong.Fault {
 	})
 }
 
-// asksAs is a coordinator that takes one answer to EndTxn for another.
+// takesFor is a coordinator that takes one answer to EndTxn for another.
 func takesFor(text string, was, is int16) wrong.Fault {
-	return wrong.Hears(text, func(_ *kmsg.EndTxnRequest, resp *kmsg.EndTxnResponse) bool {
-		if resp.ErrorCode != was {
+	return wrong.Hears(text, func(req *kmsg.EndTxnRequest, resp *kmsg.EndTxnResponse) bool {
+		if resp.ErrorCode != was || req.ProducerID < 0 { // that one asks whether it may
 			return false
 		}
 		resp.ErrorCode = is
@@ -187,4 +189,28 @@ func flipEndTxn(req *kmsg.EndTxnRequest) bool {
 
 func flipOutcome(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
 	resp.Outcome = 3 - resp.Outcome
+}
+
+// stored changes the batches of the log, as somebody reads them.
+func stored(text string, f func(*kmsg.RecordBatch)) wrong.Fault {
+	return wrong.Answers(text, func(_ *kmsg.FetchRequest, resp *kmsg.FetchResponse) bool {
+		for i := range resp.Topics {
+			for k := range resp.Topics[i].Partitions {
+				p := &resp.Topics[i].Partitions[k]
+				var out []byte
+				for b := p.RecordBatches; len(b) > 12; {
+					n := min(len(b), 12+int(binary.BigEndian.Uint32(b[8:])))
+					var batch kmsg.RecordBatch
+					if batch.ReadFrom(b[:n]) == nil {
+						f(&batch)
+						batch.CRC = int32(crc32.Checksum(batch.AppendTo(nil)[21:], crc32.MakeTable(crc32.Castagnoli)))
+						out = batch.AppendTo(out)
+					}
+					b = b[n:]
+				}
+				p.RecordBatches = out
+			}
+		}
+		return true
+	})
 }

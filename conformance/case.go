@@ -57,6 +57,10 @@ const (
 	// participant: 2 or higher, and lower.
 	NeedV5
 	NeedV4
+	// NeedHistory is that the first participant tells how a transaction ended:
+	// kfake ends one at once, shows Empty then, and takes either end for a
+	// repeat.
+	NeedHistory
 	// NeedUnreachable is a configured cluster that never answers.
 	NeedUnreachable
 	// NeedMismatch is a configured cluster whose address belongs to another.

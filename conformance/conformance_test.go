@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -39,6 +40,13 @@ func benches(t *testing.T) []*bench {
 			err := os.Mkdir(at, 0o700)
 			if err == nil {
 				b.Rig, err = rig.Start(t.Context(), rig.Options{Dir: at, Name: b.name, Minibroker: binary, Proof: true, V4: i == 1, Group: i == 2})
+			}
+			if err == nil && i == 2 {
+				// A group that was killed takes its session's timeout to come
+				// back: scripts/conformance does that.
+				for k := range b.Target.Nodes {
+					b.Target.Nodes[k].Kill = nil
+				}
 			}
 			if err == nil {
 				b.Suite, err = conformance.Open(t.Context(), b.Target)
@@ -96,7 +104,7 @@ func right(t *testing.T, all []*bench) {
 		}
 	}
 	for _, c := range only() {
-		if !applied[c.ID] {
+		if !applied[c.ID] && !slices.Contains(c.Needs, conformance.NeedHistory) {
 			t.Errorf("%s applies to no target", c.ID)
 		}
 	}
@@ -120,6 +128,9 @@ func proofs(t *testing.T, all []*bench) {
 		}
 	}
 	for _, c := range left {
+		if slices.Contains(c.Needs, conformance.NeedHistory) {
+			continue // proved on Apache Kafka (kafka_test.go)
+		}
 		t.Errorf("%s applies to no target", c.ID)
 	}
 }

@@ -26,6 +26,8 @@ type Participant struct {
 	// EndTxn is the version of EndTxn that ends its transactions, by its
 	// finalized transaction.version: 5, or 4.
 	EndTxn int16
+	// History says that DescribeTransactions tells how a transaction has ended.
+	History bool
 	// Version is for people.
 	Version string
 

@@ -116,7 +116,7 @@ func (t *Target) spoil(ctx context.Context, h proxy.Hooks) (stop func(), err err
 	for _, at := range t.bootstraps() {
 		nodes = append(nodes, front(at))
 	}
-	t.Bootstrap, t.Plain = strings.Join(nodes, ","), front(t.Plain)
+	t.Bootstrap, t.Plain, t.Home = strings.Join(nodes, ","), front(t.Plain), front(t.Home)
 	return stop, err
 }
 

@@ -31,6 +31,7 @@ type Run struct {
 	routes map[string]string  // address of the coordinator by id
 	undo   []func()
 	count  int
+	skip   string // a node that is not asked where coordinators are
 }
 
 // failure and inapplicable are what ends a case's function early.
@@ -220,7 +221,7 @@ func (r *Run) Coordinator(id string, req kmsg.Request) kmsg.Response { return r.
 func (r *Run) As(principal, id string, req kmsg.Request) kmsg.Response {
 	var last error
 	for {
-		addr, err := r.route(principal, id)
+		addr, err := r.route(id)
 		if err == nil {
 			var resp kmsg.Response
 			if resp, err = r.front(addr, principal, req); err == nil {
@@ -241,7 +242,7 @@ func (r *Run) As(principal, id string, req kmsg.Request) kmsg.Response {
 	}
 }
 
-func (r *Run) route(principal, id string) (string, error) {
+func (r *Run) route(id string) (string, error) {
 	if len(r.s.target.Nodes) == 1 {
 		return r.s.target.Bootstrap, nil
 	}
@@ -254,6 +255,9 @@ func (r *Run) route(principal, id string) (string, error) {
 	req := wire.NewPtrFindCoordinatorRequest()
 	req.CoordinatorType, req.CoordinatorKeys = wire.CoordinatorTypeGlobalTransaction, []string{id}
 	for _, at := range r.s.target.bootstraps() {
+		if at == r.skip {
+			continue
+		}
 		resp, err := r.front(at, "", req)
 		if err != nil {
 			continue
@@ -263,12 +267,14 @@ func (r *Run) route(principal, id string) (string, error) {
 			continue
 		}
 		addr = fmt.Sprintf("%s:%d", c[0].Host, c[0].Port)
+		if addr == r.skip {
+			continue
+		}
 		r.mu.Lock()
 		r.routes[id] = addr
 		r.mu.Unlock()
 		return addr, nil
 	}
-	_ = principal
 	return "", errNobody
 }
 

@@ -48,8 +48,30 @@ func Open(ctx context.Context, t *Target) (*Suite, error) {
 			return nil, err
 		}
 		s.participants = append(s.participants, p)
+		if err = s.probe(ctx, p); err != nil {
+			s.Close()
+			return nil, err
+		}
 	}
 	return s, nil
+}
+
+// probe ends a small transaction at p and looks what is told of it.
+func (s *Suite) probe(ctx context.Context, p *Participant) error {
+	c := &Case{ID: "PROBE", Run: func(r *Run) {
+		q := r.Producer(p, r.ID(), NoTimeout)
+		q.Write(r.Topic(p), "probe")
+		r.Check(q.End(true) == 0, "a commit is refused")
+		r.Until("the end", func() (bool, string) {
+			state := r.State(p, q.ID).State
+			p.History = state == "CompleteCommit"
+			return state == "Empty" || p.History, state
+		})
+	}}
+	if got := s.one(ctx, c, nil); got.Verdict != report.Passed {
+		return fmt.Errorf("%w: participant %s: %s", errTarget, p.Name, got.Text)
+	}
+	return nil
 }
 
 // Close ends all connections.
@@ -177,7 +199,7 @@ func (s *Suite) lacks(c *Case) string {
 
 func (s *Suite) without(n Need) string {
 	t := s.target
-	if n == NeedLinks || n == NeedV4 || n == NeedV5 || n == NeedParticipants {
+	if n == NeedLinks || n == NeedV4 || n == NeedV5 || n == NeedParticipants || n == NeedHistory {
 		return s.withoutParticipant(n)
 	}
 	node := func(a, b func(NodeTarget) Action) bool {
@@ -228,6 +250,8 @@ func (s *Suite) withoutParticipant(n Need) string {
 	switch {
 	case n == NeedLinks && (a.link == nil || s.participants[1].link == nil):
 		return "the suite cannot listen in between the coordinator and the participants (participant.<name>.via)"
+	case n == NeedHistory && !a.History:
+		return "participant " + a.Name + " does not tell how a transaction has ended (it shows Empty)"
 	case n == NeedV5 && a.EndTxn < 5:
 		return "participant " + a.Name + " has a transaction.version below 2"
 	case n == NeedV4 && a.EndTxn >= 5:
