@@ -6,6 +6,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// maxFetchBytes is Kafka's default of fetch.max.bytes: whatever a client asks
+// for, an answer has to fit into memory.
+const maxFetchBytes = 55 << 20
+
+// leastShare is what each partition may give however many there are.
+const leastShare = 64 << 10
+
 // readCommitted is the isolation level of a fetch that sees committed records.
 const readCommitted = 1
 
@@ -15,11 +22,20 @@ const readCommitted = 1
 // takes aborted records for committed ones. So the limit of the request is
 // lifted, and drawn at each partition instead, where kfake keeps the list.
 func (f *Front) routeFetch(req *request, body *kmsg.FetchRequest) plan {
+	limit := min(body.MaxBytes, maxFetchBytes)
 	if body.IsolationLevel != readCommitted {
-		return plan{}
+		if limit == body.MaxBytes {
+			return plan{}
+		}
+		body.MaxBytes = limit
+		return plan{sent: body, raw: req.withBody(body)}
 	}
-	limit := body.MaxBytes
 	body.MaxBytes = math.MaxInt32
+	partitions := 0
+	for i := range body.Topics {
+		partitions += len(body.Topics[i].Partitions)
+	}
+	limit = min(limit, max(maxFetchBytes/int32(max(partitions, 1)), leastShare))
 	for i := range body.Topics {
 		for j := range body.Topics[i].Partitions {
 			p := &body.Topics[i].Partitions[j]

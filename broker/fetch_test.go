@@ -61,3 +61,36 @@ func TestAReadCommittedFetchCutShortNamesTheAbortedTransactions(t *testing.T) {
 		t.Errorf("%d bytes for a limit of 1, want the one batch of %d", len(got.RecordBatches), whole)
 	}
 }
+
+// Whatever a client asks for, an answer is not larger than Kafka's default.
+func TestAFetchIsBounded(t *testing.T) {
+	n := startNode(t, nil)
+	cl := n.client(t)
+	createTopic(t, cl, "t")
+	big := n.client(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(1<<20))
+	const records = 70
+	for range records {
+		r := &kgo.Record{Topic: "t", Partition: 0, Value: make([]byte, 1<<20-1000)}
+		if err := big.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, isolation := range []int8{0, 1} {
+		req := kmsg.NewPtrFetchRequest()
+		req.Version, req.MaxBytes, req.IsolationLevel, req.MaxWaitMillis = 12, 1<<31-1, isolation, 100
+		for partition := range int32(2) {
+			p := kmsg.NewFetchRequestTopicPartition()
+			p.Partition, p.PartitionMaxBytes = partition, 1<<31-1
+			req.Topics = append(req.Topics, kmsg.FetchRequestTopic{Topic: "t", Partitions: []kmsg.FetchRequestTopicPartition{p}})
+		}
+		size := 0
+		for _, topic := range ask[*kmsg.FetchResponse](t, n.dial(t), req).Topics {
+			for _, p := range topic.Partitions {
+				size += len(p.RecordBatches)
+			}
+		}
+		if size < 10<<20 || size > 57<<20 {
+			t.Errorf("isolation level %d: %d bytes", isolation, size)
+		}
+	}
+}

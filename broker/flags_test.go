@@ -67,8 +67,8 @@ func TestFlagsMatrix(t *testing.T) {
 					}
 				})
 			}
-			if got, want := n.flagsRow(t), strings.Join(strings.Fields(want), " "); got != want {
-				t.Errorf("got  %s\nwant %s", got, want)
+			if got, row := n.flagsRow(t), strings.Join(strings.Fields(want), " "); got != row {
+				t.Errorf("got  %s\nwant %s", got, row)
 			}
 		})
 	}

@@ -99,47 +99,72 @@ func TestAFullDiskStopsDecisionsAndNoneIsForgotten(t *testing.T) {
 	w := newCrashWorld(t, clusters)
 	t.Setenv(fileLimit, "20000")
 	doomed := w.start(t)
+	w.commitUntilItEnds(t, doomed, nil, func() {
+		doomed.endsBecauseOfTheDisk(t)
+		t.Setenv(fileLimit, "")
+	})
+}
+
+// SIGTERM in the middle of commits: what is decided is answered or found again,
+// and what is not is decided after the restart.
+func TestSIGTERMUnderLoadForgetsNoDecision(t *testing.T) {
+	clusters := twoEmbedded(t)
+	w := newCrashWorld(t, clusters)
+	doomed := w.start(t)
+	w.commitUntilItEnds(t, doomed, func(committed int) {
+		if committed == 5 {
+			doomed.signal(t, syscall.SIGTERM)
+		}
+	}, func() {
+		if code := doomed.exit(t); code != 0 {
+			t.Errorf("exit code %d:\n%s", code, doomed.logged())
+		}
+	})
+}
+
+// commitUntilItEnds commits one global transaction after the other until the
+// coordinator ends, starts it again, and finishes the one that was under way.
+// Every one that was told to be committed is visible on both clusters.
+func (w *crashWorld) commitUntilItEnds(t *testing.T, doomed *process, after func(committed int), ended func()) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	c, err := openRaw(ctx, w.addr, w.id, clusters, 60_000)
+	c, err := openRaw(ctx, w.addr, w.id, w.clusters, 60_000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.close()
 	committed := 0
-	for ended := false; !ended; {
+	for over := false; !over; {
 		if err = c.write(ctx, w.topic, "v", "us", "eu"); err != nil {
 			t.Fatal(err)
 		}
 		answer := make(chan error, 1)
 		go func() { answer <- c.commitAndAdopt(ctx) }()
+		if after != nil {
+			after(committed)
+		}
 		select {
 		case err = <-answer:
-			if err != nil {
-				t.Fatal(err)
-			}
-			committed++
 		case <-doomed.done:
-			ended = true
-			doomed.endsBecauseOfTheDisk(t)
-			t.Setenv(fileLimit, "")
+			over = true
+			ended()
 			w.start(t)
-			// The client asks on, and learns what became of it.
-			if err = <-answer; err != nil {
-				t.Fatal(err)
-			}
-			committed++
+			err = <-answer // the client asks on, and learns what became of it
 		}
-		if committed > 500 {
-			t.Fatal("the limit has no effect")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if committed++; committed > 5000 {
+			t.Fatal("the coordinator does not end")
 		}
 	}
-	for name, cluster := range clusters {
+	for name, cluster := range w.clusters {
 		if got := visibleOn(t, cluster, w.topic); len(got) != committed {
 			t.Errorf("%s shows %d, %d were told to be committed", name, len(got), committed)
 		}
 	}
-	t.Logf("%d global transactions, one of them over the end of the disk", committed)
+	t.Logf("%d global transactions, one of them over the restart", committed)
 }
 
 // commitAndAdopt commits the open transaction and lets the producers know.
