@@ -23,11 +23,14 @@ const (
 )
 
 // pipeline consumes on us and produces to eu.
-type pipeline struct{ env }
+type pipeline struct {
+	env
+	ring int
+}
 
 func newPipeline(t *testing.T, records int) pipeline {
 	t.Helper()
-	p := pipeline{newEnv(t)}
+	p := pipeline{env: newEnv(t)}
 	for addr, topic := range map[string]string{p.us.addr: input, p.eu.addr: output} {
 		adm := kadm.NewClient(plain(t, addr))
 		if _, err := adm.CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil {
@@ -48,7 +51,7 @@ func newPipeline(t *testing.T, records int) pipeline {
 func (p pipeline) session(t *testing.T, id string, opts ...kgo.Opt) *GroupSession {
 	t.Helper()
 	o := p.options()
-	o.GlobalTransactionalID = id
+	o.GlobalTransactionalID, o.Ring = id, p.ring
 	s, err := NewGroupSession(deadline(t, 20*time.Second), GroupSessionOptions{
 		Client: o, Cluster: "us",
 		ConsumerOpts: append(opts, kgo.ConsumerGroup(group), kgo.ConsumeTopics(input),
@@ -134,12 +137,15 @@ func (p pipeline) check(t *testing.T, records int) {
 // once. A third of the transactions is aborted.
 func TestGroupSessionsOfManyInstances(t *testing.T) {
 	for name, opt := range map[string]kgo.Opt{
-		"cooperative": kgo.Balancers(kgo.CooperativeStickyBalancer()),
-		"eager":       kgo.Balancers(kgo.RangeBalancer()),
+		"cooperative":       kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		"eager, with rings": kgo.Balancers(kgo.RangeBalancer()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			const records = 400
 			p := newPipeline(t, records)
+			if name != "cooperative" {
+				p.ring = 3
+			}
 			var done atomic.Int64
 			ctx, stop := context.WithCancel(deadline(t, 2*time.Minute))
 			var wg sync.WaitGroup

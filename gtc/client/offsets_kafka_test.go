@@ -113,7 +113,7 @@ func TestKafkaGroupSessions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			us, _ := realCluster(t, "us", "client-v44", cluster.V44, false)
 			eu := newKfake(t, "eu")
-			p := pipeline{env{newFakeCoordinator(t, us, eu), us, eu}}
+			p := pipeline{env: env{newFakeCoordinator(t, us, eu), us, eu}}
 			in, out, groupName := fmt.Sprintf("in-%d", time.Now().UnixNano()), output, fmt.Sprintf("g-%d", time.Now().UnixNano())
 			const records = 300
 			p.fillKafka(t, in, records)

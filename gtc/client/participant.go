@@ -35,6 +35,9 @@ type participant struct {
 	producerID    int64
 	producerEpoch int16
 	stale         bool
+	// endedID and endedEpoch are those of the last transaction that has ended.
+	endedID    int64
+	endedEpoch int16
 
 	// kgo produces. It cannot be told to drop or change a producer id that it
 	// has, so where that is needed a new kgo client takes its place.
@@ -297,6 +300,7 @@ func (p *participant) adopt(ctx context.Context, commit bool, nextID int64, next
 	default:
 		p.stale = true
 	}
+	p.endedID, p.endedEpoch = p.producerID, p.producerEpoch
 	p.producerID, p.producerEpoch = nextID, nextEpoch
 }
 

@@ -91,7 +91,8 @@ func (p *participant) state(ctx context.Context, timeout time.Duration) (string,
 	case "Ongoing":
 		// A look at a coordinator that has just been deposed. Of a later
 		// transaction Kafka writes nothing before the markers of this one.
-		if s.ProducerID == p.producerID && s.ProducerEpoch == p.producerEpoch {
+		if s.ProducerID == p.producerID && s.ProducerEpoch == p.producerEpoch ||
+			s.ProducerID == p.endedID && s.ProducerEpoch == p.endedEpoch {
 			return s.State, nil
 		}
 	}
