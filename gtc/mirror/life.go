@@ -25,6 +25,11 @@ const (
 	// positionInterval is how often a position is committed that moved without
 	// a record to mirror.
 	positionInterval = 5 * time.Second
+
+	// kgo's own, which have to go with what is configured.
+	messageBytes   = 100 << 20 // one message to or from a broker at most
+	partitionBytes = 1 << 20   // of one partition in one fetch
+	heartbeat      = 3 * time.Second
 )
 
 // life is a flow from one beginning to the next error. All state that it has of
@@ -115,6 +120,7 @@ func (l *life) clientOptions() client.Options {
 			ID: s.id, Dialer: c.Dialer, TwoPhaseCommit: c.TwoPhaseCommit,
 			ClientOpts: append(slices.Clone(c.ClientOpts),
 				kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(l.flow.MaxRequestSize),
+				kgo.BrokerMaxWriteBytes(max(messageBytes, 2*l.flow.MaxRequestSize)),
 				kgo.ProducerLinger(0), kgo.MaxBufferedRecords(l.flow.BatchRecords),
 				// Partitions that were added are seen soon.
 				kgo.MetadataMaxAge(10*time.Second), kgo.MetadataMinAge(250*time.Millisecond)),
@@ -129,6 +135,7 @@ func (l *life) consumerOpts() []kgo.Opt {
 		// A static member, so that an instance that comes back has its
 		// partitions at once.
 		kgo.InstanceID(l.instance), kgo.SessionTimeout(l.flow.SessionTimeout),
+		kgo.HeartbeatInterval(min(heartbeat, l.flow.SessionTimeout/3)),
 		// Eager: after each rebalance every position is read anew from the
 		// group's offsets, so none is left from a batch that was dropped.
 		kgo.Balancers(kgo.StickyBalancer()),
@@ -141,7 +148,8 @@ func (l *life) consumerOpts() []kgo.Opt {
 		// where the position of an application's group may stand.
 		kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset().AtStart()),
-		kgo.FetchMaxBytes(l.flow.BatchBytes), kgo.FetchMaxWait(500*time.Millisecond),
+		kgo.FetchMaxBytes(l.flow.BatchBytes), kgo.FetchMaxPartitionBytes(min(partitionBytes, l.flow.BatchBytes)),
+		kgo.BrokerMaxReadBytes(max(messageBytes, 2*l.flow.BatchBytes)), kgo.FetchMaxWait(500*time.Millisecond),
 		kgo.MetadataMinAge(250*time.Millisecond),
 	)
 }
@@ -330,6 +338,8 @@ func (l *life) fetchErrors(ctx context.Context, fetches kgo.Fetches) error {
 			if err := l.refreshNow(ctx); err != nil {
 				return err
 			}
+		case e.Topic == "": // of the group
+			return fmt.Errorf("group %s on %s: %w", l.flow.GroupID(), l.source.alias, e.Err)
 		default:
 			return fmt.Errorf("consume %s-%d on %s: %w", e.Topic, e.Partition, l.source.alias, e.Err)
 		}

@@ -189,6 +189,10 @@ func (o Options) withDefaults() (Options, error) {
 			}
 			shared[alias] = true
 		}
+		if f.BatchBytes < 1<<10 || f.BatchBytes > 1<<29 || f.MaxRequestSize < 1<<10 || f.MaxRequestSize > 1<<29 {
+			return o, fmt.Errorf("mirror: flow %s: BatchBytes %d and MaxRequestSize %d must be from %d to %d",
+				f.Name(), f.BatchBytes, f.MaxRequestSize, 1<<10, 1<<29)
+		}
 		if f.Source == f.Target {
 			return o, fmt.Errorf("mirror: flow %s: a cluster is not mirrored to itself", f.Name())
 		}

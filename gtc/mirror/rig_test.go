@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,12 +63,20 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// startNode runs a mini-broker until the test's end.
+// startNode runs a mini-broker until the test's end. A property that begins with
+// ! is the protocol of its listener.
 func startNode(t *testing.T, name string, properties ...string) *node.Node {
 	t.Helper()
-	addr, dir := freeAddr(t), t.TempDir()
+	addr, dir, protocol := freeAddr(t), t.TempDir(), "PLAINTEXT"
+	properties = slices.DeleteFunc(properties, func(line string) bool {
+		p, found := strings.CutPrefix(line, "!")
+		if found {
+			protocol = p
+		}
+		return found
+	})
 	n, err := node.New(minibroker, dir, name, addr, append([]string{
-		"listeners=PLAINTEXT://" + addr, "log.dirs=" + filepath.Join(dir, "data"), "transaction.max.timeout.ms=2147483647",
+		"listeners=" + protocol + "://" + addr, "log.dirs=" + filepath.Join(dir, "data"), "transaction.max.timeout.ms=2147483647",
 		"log.flush.interval.messages=9223372036854775807", "log.level=warn",
 	}, properties...))
 	if err != nil {
@@ -228,7 +237,7 @@ func (r rig) write(t *testing.T, alias, topic string, partition int32, commit bo
 	for _, v := range values {
 		rec := &kgo.Record{
 			Topic: topic, Partition: partition, Key: []byte("k" + v), Value: []byte(v),
-			Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("of " + v)}}, Timestamp: time.UnixMilli(1_600_000_000_000 + int64(len(v))),
+			Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("of " + v)}, {Key: "null"}}, Timestamp: time.UnixMilli(1_600_000_000_000 + int64(len(v))),
 		}
 		if err := cl.ProduceSync(within(t), rec).FirstErr(); err != nil {
 			t.Fatal(err)

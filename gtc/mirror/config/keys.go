@@ -83,11 +83,11 @@ var flowKeys = []Key{
 	{Name: "sync.group.offsets.interval.seconds", Type: Int, Default: "60", Min: 1, Max: maxInt, Doc: "How often the offsets of groups are looked at."},
 	{Name: "data.loss.policy", Type: String, Default: "stop", Values: []string{"stop", "continue"}, Doc: "When the source no longer holds what was to be mirrored (retention, a topic deleted or created again): stop, or report it and continue with what is there."},
 	{Name: "batch.max.records", Type: Int, Default: "10000", Min: 1, Max: 1_000_000, Doc: "The most records of one transaction."},
-	{Name: "batch.max.bytes", Type: Int, Default: "52428800", Min: 1 << 10, Max: maxInt, Doc: "The most bytes that one fetch of a broker may bring, which bounds memory and transactions."},
+	{Name: "batch.max.bytes", Type: Int, Default: "52428800", Min: 1 << 10, Max: 1 << 29, Doc: "The most bytes that one fetch of a broker may bring, which bounds memory and transactions."},
 	{Name: "batch.linger.ms", Type: Int, Default: "20", Min: 1, Max: 60_000, Doc: "A transaction is begun at most this often."},
 	{Name: "transactional.id.ring", Type: Int, Default: "4", Min: 1, Max: 16, Doc: "How many transactional ids a flow takes turns with, so that a transaction does not wait for the markers of the one before."},
 	{Name: "global.transaction.timeout.ms", Type: Int, Default: "60000", Min: 100, Max: maxInt, Doc: "After what time the coordinator aborts what a dead instance has left open."},
-	{Name: "producer.max.request.size", Type: Int, Default: "1000012", Min: 1 << 10, Max: 1 << 30, Doc: "The largest record on the target."},
+	{Name: "producer.max.request.size", Type: Int, Default: "1000012", Min: 1 << 10, Max: 1 << 29, Doc: "The largest record on the target."},
 	{Name: "consumer.session.timeout.ms", Type: Int, Default: "45000", Min: 1000, Max: maxInt, Doc: "After what silence of an instance the others take its partitions over."},
 }
 
