@@ -49,7 +49,7 @@ var deaths = []Case{
 			r.Sees(r.A, s.Topic, "v")
 			r.Sees(r.B, s.Topic, "v")
 		},
-		Wrong: []wrong.Fault{asked("aborts what it does not remember", flipCommit)},
+		Wrong: []wrong.Fault{endsWith("presumes abort of what it does not remember", flipOutcome)},
 	},
 	{
 		ID: "RECO-03", Clauses: []string{"C-ATOM-4", "C-REC-1"}, Needs: kills, Alone: true,

@@ -185,22 +185,8 @@ var logCases = []Case{
 		})},
 	},
 	{
-		ID: "RECO-38", Clauses: []string{"C-EXP-1"}, Needs: []Need{NeedParticipants, NeedHome, NeedQuickScan}, Alone: true,
-		Title: "An id on which nothing has happened for long is removed with a tombstone", Means: "The log grows with every id that there ever was.",
-		Run: func(r *Run) {
-			id, partition := r.old()
-			r.Until("the id being forgotten", func() (bool, string) {
-				d := r.Describe(id)
-				return d.ErrorCode == kerr.TransactionalIDNotFound.Code, d.State
-			})
-			last := r.logged(partition, id)
-			r.Check(last != nil && last.Value == nil, "the last record of the id is no tombstone")
-		},
-		Wrong: []wrong.Fault{wrong.Stalling(hides(kerr.TransactionalIDNotFound))},
-	},
-	{
 		ID: "RECO-39", Clauses: []string{"C-EXP-1"}, Needs: []Need{NeedParticipants, NeedHome, NeedQuickScan}, Alone: true,
-		Title: "But not while a participant has something open", Means: "Nobody ends what an expired id has left open, and its readers stand still.",
+		Title: "An id whose last record is old is not forgotten while a participant has something open", Means: "Nobody ends what an expired id has left open, and its readers stand still.",
 		Run: func(r *Run) {
 			s := r.Open()
 			s.Write("v", r.A)
@@ -289,16 +275,4 @@ func (r *Run) displace(o *owner) {
 		id = fmt.Sprintf("%sdisplace-%d", r.name, i)
 	}
 	r.InitOK(r.InitRequest(id, longEnough, r.A, r.B))
-}
-
-// old is an id whose last record is older than the expiration.
-func (r *Run) old() (string, int32) {
-	s := r.Open()
-	partition := r.partitionOf(s.ID)
-	o := r.claim(partition)
-	v := s.value(logEmpty)
-	v.UpdatedMs = time.Now().Add(-2 * r.s.target.Expiration).UnixMilli()
-	r.Must(o.write(v.record(s.ID)), "writing an old record")
-	r.displace(o)
-	return s.ID, partition
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance"
 	"github.com/kafka-gtc/kafka-gtc/conformance/report"
@@ -57,6 +58,11 @@ func benches(t *testing.T) []*bench {
 		})
 	}
 	starting.Wait()
+	for _, b := range all {
+		if b.Suite != nil {
+			b.Parallel, b.Deadline = 12, 40*time.Second
+		}
+	}
 	for _, b := range all {
 		t.Cleanup(func() {
 			if b.Suite != nil {

@@ -31,7 +31,8 @@ type Run struct {
 	routes map[string]string  // address of the coordinator by id
 	undo   []func()
 	count  int
-	skip   string // a node that is not asked where coordinators are
+	once   sync.Once // for whom does something once
+	skip   string    // a node that is not asked where coordinators are
 }
 
 // failure and inapplicable are what ends a case's function early.

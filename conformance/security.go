@@ -23,6 +23,8 @@ import (
 type Security struct {
 	TLS  *tls.Config
 	SASL sasl.Mechanism
+
+	password string
 }
 
 var errConfig = errors.New("conformance: client configuration")
@@ -44,7 +46,7 @@ func ReadSecurity(file string) (*Security, error) {
 		}
 	}
 	if strings.HasPrefix(protocol, "SASL_") {
-		if s.SASL, err = readSASL(p); err != nil {
+		if err = s.readSASL(p); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", errConfig, file, err)
 		}
 	}
@@ -76,21 +78,23 @@ func readTLS(p *properties.Properties) (*tls.Config, error) {
 
 var jaas = regexp.MustCompile(`(username|password)="((?:[^"\\]|\\.)*)"`)
 
-func readSASL(p *properties.Properties) (sasl.Mechanism, error) {
+func (s *Security) readSASL(p *properties.Properties) error {
 	login := map[string]string{}
 	for _, m := range jaas.FindAllStringSubmatch(p.GetString("sasl.jaas.config", ""), -1) {
 		login[m[1]] = m[2]
 	}
+	s.password = login["password"]
 	switch mechanism := p.GetString("sasl.mechanism", ""); mechanism {
 	case "PLAIN":
-		return plain.Auth{User: login["username"], Pass: login["password"]}.AsMechanism(), nil
+		s.SASL = plain.Auth{User: login["username"], Pass: s.password}.AsMechanism()
 	case "SCRAM-SHA-256":
-		return scram.Auth{User: login["username"], Pass: login["password"]}.AsSha256Mechanism(), nil
+		s.SASL = scram.Auth{User: login["username"], Pass: s.password}.AsSha256Mechanism()
 	case "SCRAM-SHA-512":
-		return scram.Auth{User: login["username"], Pass: login["password"]}.AsSha512Mechanism(), nil
+		s.SASL = scram.Auth{User: login["username"], Pass: s.password}.AsSha512Mechanism()
 	default:
-		return nil, fmt.Errorf("sasl.mechanism %q is not known here (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512): %w", mechanism, os.ErrInvalid)
+		return fmt.Errorf("sasl.mechanism %q is not known here (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512): %w", mechanism, os.ErrInvalid)
 	}
+	return nil
 }
 
 // opts are for a kgo client.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +42,11 @@ func Open(ctx context.Context, t *Target) (*Suite, error) {
 	}
 	if len(t.Nodes) == 0 {
 		t.Nodes = []NodeTarget{{Name: "1"}}
+	}
+	for _, sec := range append(slices.Collect(maps.Values(t.Principals)), t.Security) {
+		if sec != nil && sec.password != "" {
+			t.Secrets = append(t.Secrets, sec.password)
+		}
 	}
 	for _, at := range t.Participants {
 		p, err := openParticipant(ctx, at)

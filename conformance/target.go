@@ -24,6 +24,8 @@ type Target struct {
 	// Principals are others: reader may describe the ids only, stranger
 	// nothing, operator has ALTER on the cluster.
 	Principals map[string]*Security
+	// Secrets are the passwords that must not be seen anywhere.
+	Secrets []string
 	// Participants are the clusters that the suite writes to; the first is the
 	// one that a run is about, the second its companion.
 	Participants []ParticipantTarget

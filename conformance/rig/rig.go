@@ -68,7 +68,7 @@ const (
 	scanInterval   = 250 * time.Millisecond
 	requestTimeout = 4 * time.Second
 	maxTimeout     = 15 * time.Minute
-	password       = "conformance"
+	password       = "conformance-secret"
 )
 
 // Start starts all. Stop it, also after an error.
