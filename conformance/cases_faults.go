@@ -73,7 +73,9 @@ var faultCases = []Case{
 			r.Sees(r.A, s.Topic)
 			r.Sees(r.B, s.Topic)
 		},
-		Wrong: []wrong.Fault{endsWith("decides without it", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) { resp.Outcome = wire.OutcomeCommitted })},
+		Wrong: []wrong.Fault{endsWith("decides without it", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
+			resp.Outcome = wire.OutcomeCommitted
+		})},
 	},
 	{
 		ID: "FAULT-04", Clauses: []string{"C-ATOM-6", "C-END-13"}, Needs: links, Alone: true,

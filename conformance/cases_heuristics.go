@@ -67,7 +67,9 @@ var torn = []Case{
 			got := r.List(req)
 			r.Check(len(got) == 1 && got[0].GlobalTransactionalID == s.ID && got[0].Heuristic, "the list of what is torn has %d ids of this case", len(got))
 		},
-		Wrong: []wrong.Fault{lists("lists nothing as heuristic", func(req *wire.ListGlobalTransactionsRequest) { req.HeuristicOnly, req.StateFilters = false, []string{wire.StateDead} })},
+		Wrong: []wrong.Fault{lists("lists nothing as heuristic", func(req *wire.ListGlobalTransactionsRequest) {
+			req.HeuristicOnly, req.StateFilters = false, []string{wire.StateDead}
+		})},
 	},
 	{
 		ID: "HEUR-04", Clauses: []string{"C-INIT-6"}, Needs: links,
@@ -185,7 +187,9 @@ var torn = []Case{
 			told()
 			r.Sees(r.A, s.Topic)
 		},
-		Wrong: []wrong.Fault{endsWith("answers what was asked", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) { resp.Outcome = wire.OutcomeCommitted })},
+		Wrong: []wrong.Fault{endsWith("answers what was asked", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
+			resp.Outcome = wire.OutcomeCommitted
+		})},
 	},
 	{
 		ID: "HEUR-10", Clauses: []string{"C-END-18", "C-ATOM-5"}, Needs: links,

@@ -277,7 +277,9 @@ func (r *Run) asksBack(commit bool) {
 }
 
 // Init1 is the name of the participant's present producer.
-func (s *Session) Init1(p *Participant) wire.EndGlobalTxnRequestParticipant { return s.Producers[p].Ref() }
+func (s *Session) Init1(p *Participant) wire.EndGlobalTxnRequestParticipant {
+	return s.Producers[p].Ref()
+}
 
 var numbers = []Case{
 	{

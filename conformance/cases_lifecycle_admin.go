@@ -109,11 +109,15 @@ var looksAtThem = []Case{
 			})
 		},
 		Wrong: []wrong.Fault{wrong.Stalling(wrong.Answers("lists what is undecided only", func(_ *wire.ListGlobalTransactionsRequest, resp *wire.ListGlobalTransactionsResponse) bool {
-			resp.GlobalTransactions = slices.DeleteFunc(resp.GlobalTransactions, func(g wire.ListGlobalTransactionsResponseGlobalTransaction) bool { return g.State == wire.StateCompleteCommit })
+			resp.GlobalTransactions = slices.DeleteFunc(resp.GlobalTransactions, func(g wire.ListGlobalTransactionsResponseGlobalTransaction) bool {
+				return g.State == wire.StateCompleteCommit
+			})
 			return true
 		}))},
 	},
-	filtered("LIFE-65", "by state", func(_ *Run, _ string, req *wire.ListGlobalTransactionsRequest) { req.StateFilters = []string{wire.StateCompleteCommit} },
+	filtered("LIFE-65", "by state", func(_ *Run, _ string, req *wire.ListGlobalTransactionsRequest) {
+		req.StateFilters = []string{wire.StateCompleteCommit}
+	},
 		lists("ignores the states", func(req *wire.ListGlobalTransactionsRequest) { req.StateFilters = nil })),
 	filtered("LIFE-66", "by pattern, on the whole id", func(_ *Run, id string, req *wire.ListGlobalTransactionsRequest) {
 		p := regexp.QuoteMeta(id[:len(id)-1]) + "[" + id[len(id)-1:] + "]"

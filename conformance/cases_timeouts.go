@@ -46,7 +46,9 @@ var timeoutCases = []Case{
 			r.Answered(r.Decide(s.Request(true)), nil, wire.OutcomeAborted)
 			r.Sees(r.A, s.Topic)
 		},
-		Wrong: []wrong.Fault{endsWith("answers committed", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) { resp.Outcome = wire.OutcomeCommitted })},
+		Wrong: []wrong.Fault{endsWith("answers committed", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
+			resp.Outcome = wire.OutcomeCommitted
+		})},
 	},
 	{
 		ID: "TIME-03", Clauses: []string{"C-END-6"}, Needs: scans,
@@ -57,7 +59,9 @@ var timeoutCases = []Case{
 			req.Sequence += 2
 			r.Answered(r.Decide(req), nil, wire.OutcomeAborted)
 		},
-		Wrong: []wrong.Fault{endsWith("answers committed", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) { resp.Outcome = wire.OutcomeCommitted })},
+		Wrong: []wrong.Fault{endsWith("answers committed", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
+			resp.Outcome = wire.OutcomeCommitted
+		})},
 	},
 	{
 		ID: "TIME-04", Clauses: []string{"C-END-6", "C-RULE-5"}, Needs: scans,
@@ -313,7 +317,9 @@ var timeoutCases = []Case{
 			s := r.abandoned(r.A)
 			r.Answered(r.Decide(s.Request(true)), nil, wire.OutcomeAborted)
 		},
-		Wrong: []wrong.Fault{endsWith("answers committed", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) { resp.Outcome = wire.OutcomeCommitted })},
+		Wrong: []wrong.Fault{endsWith("answers committed", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
+			resp.Outcome = wire.OutcomeCommitted
+		})},
 	},
 	{
 		ID: "TIME-18", Clauses: []string{"C-SCAN-3"}, Needs: scans,

@@ -293,13 +293,13 @@ type anyRequest struct {
 	resp         *anyResponse
 }
 
-func (q *anyRequest) Key() int16                 { return q.key }
-func (q *anyRequest) MaxVersion() int16          { return q.version }
-func (q *anyRequest) SetVersion(int16)           {}
-func (q *anyRequest) GetVersion() int16          { return q.version }
-func (q *anyRequest) IsFlexible() bool           { return true }
-func (q *anyRequest) AppendTo(b []byte) []byte   { return append(b, q.body...) }
-func (q *anyRequest) ReadFrom([]byte) error      { return kbin.ErrNotEnoughData }
+func (q *anyRequest) Key() int16                  { return q.key }
+func (q *anyRequest) MaxVersion() int16           { return q.version }
+func (q *anyRequest) SetVersion(int16)            {}
+func (q *anyRequest) GetVersion() int16           { return q.version }
+func (q *anyRequest) IsFlexible() bool            { return true }
+func (q *anyRequest) AppendTo(b []byte) []byte    { return append(b, q.body...) }
+func (q *anyRequest) ReadFrom([]byte) error       { return kbin.ErrNotEnoughData }
 func (q *anyRequest) ResponseKind() kmsg.Response { return q.resp }
 
 // anyResponse is what came.

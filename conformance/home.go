@@ -243,7 +243,9 @@ func (o *owner) write(records ...kmsg.Record) error {
 }
 
 // record is one of an id.
-func (v *logValue) record(id string) kmsg.Record { return kmsg.Record{Key: logKey(id), Value: v.append(0)} }
+func (v *logValue) record(id string) kmsg.Record {
+	return kmsg.Record{Key: logKey(id), Value: v.append(0)}
+}
 
 func (o *owner) produce(batch []byte) error {
 	req := kmsg.NewPtrProduceRequest()

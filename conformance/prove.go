@@ -69,13 +69,16 @@ func (s *Suite) prove(ctx context.Context, p *Proof, backs []*wrong.Back) {
 		mine.Deadline = stallDeadline
 	}
 	var setup func(*Run)
-	if p.Fault.Back {
+	switch {
+	case p.Fault.Client:
+		setup = func(r *Run) { r.wrongClient = p.Fault.Hooks }
+	case p.Fault.Back:
 		setup = func(r *Run) {
 			for _, b := range backs {
 				r.later(b.Switch(r.name, p.Fault.Hooks))
 			}
 		}
-	} else {
+	default:
 		stop, err := target.spoil(ctx, p.Fault.Hooks)
 		defer stop()
 		if err != nil {

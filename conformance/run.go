@@ -31,8 +31,10 @@ type Run struct {
 	routes map[string]string  // address of the coordinator by id
 	undo   []func()
 	count  int
-	once   sync.Once // for whom does something once
-	skip   string    // a node that is not asked where coordinators are
+	// wrongClient is between the library and the suite; see Prove.
+	wrongClient proxy.Hooks
+	once        sync.Once // for whom does something once
+	skip        string    // a node that is not asked where coordinators are
 }
 
 // failure and inapplicable are what ends a case's function early.

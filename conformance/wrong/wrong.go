@@ -21,6 +21,9 @@ type Fault struct {
 	// Back faults are between the coordinator and the participants; the others
 	// are between the suite and the coordinator.
 	Back bool
+	// Client faults are those of a client: they are between the library under
+	// test and where the suite listens to it.
+	Client bool
 	// Stalls says that the case notices it by waiting in vain.
 	Stalls bool
 	// Hooks do it.
@@ -68,6 +71,12 @@ func Hears[Q kmsg.Request, A kmsg.Response](text string, f func(Q, A) bool) Faul
 // Does is a fault by hand, before a request goes on.
 func Does(text string, back bool, f func(*proxy.Exchange)) Fault {
 	return Fault{Text: text, Back: back, Hooks: proxy.Hooks{Request: f}}
+}
+
+// Client marks a fault of a client.
+func Client(f Fault) Fault {
+	f.Client = true
+	return f
 }
 
 // Stalling marks a fault that a case notices by waiting in vain.
