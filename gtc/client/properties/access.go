@@ -39,6 +39,21 @@ func LoadSecurity(path string) (Security, error) {
 	return sec, s.Err()
 }
 
+// Access is the way in that the SecurityKeys behind a prefix describe, for those
+// that need it at once; what is wrong with certificates is in Err as well.
+func (s *Settings) Access(prefix string) Access {
+	before := len(s.errs)
+	sec := s.Security(prefix)
+	if len(s.errs) > before {
+		return Access{}
+	}
+	a, err := sec.Open()
+	if err != nil {
+		s.errs = append(s.errs, err)
+	}
+	return a
+}
+
 // Open reads the certificates. An *Error names the key that is to blame.
 func (s Security) Open() (a Access, err error) {
 	if s.TLS {

@@ -33,7 +33,7 @@ type Settings struct {
 	source string
 	set    map[string]assignment
 	schema Schema
-	errs   []*Error
+	errs   []error // each an *Error
 }
 
 // String keeps the values, secrets among them, out of a careless %v.
@@ -58,16 +58,7 @@ func (s *Settings) Check(schema Schema) {
 
 // Err joins every *Error found so far, so that one start shows all that there is
 // to mend; nil when there is none.
-func (s *Settings) Err() error {
-	if len(s.errs) == 0 {
-		return nil
-	}
-	joined := make([]error, len(s.errs))
-	for i, e := range s.errs {
-		joined[i] = e
-	}
-	return errors.Join(joined...)
-}
+func (s *Settings) Err() error { return errors.Join(s.errs...) }
 
 // Refuse notes a problem of a key at the place where it was set, if it was.
 func (s *Settings) Refuse(name, format string, args ...any) {

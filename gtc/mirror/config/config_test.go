@@ -116,8 +116,9 @@ func TestMistakesAreNamed(t *testing.T) {
 		"us.security.protocol=SASL_PLAINTEXT": "us.sasl.mechanism: is missing",
 		"us.ssl.truststore.location=/x":       "has no effect with us.security.protocol=PLAINTEXT",
 		"metrics.listener=9090":               `"9090" is not host:port`,
-		"line without anything \\":            "the line ends in a backslash",
-		"us.security.protocol=SSL\nus.ssl.truststore.location=/no/such": "us.ssl.truststore.location: open /no/such",
+		"us.security.protocol=SSL\nus.ssl.truststore.location=/no/such":   "mirror.properties:7: us.ssl.truststore.location: open /no/such",
+		"us.security.protocol=SSL\nus.ssl.truststore.certificates=no PEM": "mirror.properties:7: us.ssl.truststore.certificates: holds no PEM certificate",
+		"gtc.security.protocol=SSL\ngtc.ssl.keystore.key=hunter2":         "mirror.properties:7: gtc.ssl.keystore.key: gtc.ssl.keystore.certificate.chain belongs to it",
 	} {
 		_, err := Parse("mirror.properties", strings.NewReader(least+text+"\n"), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -146,7 +147,7 @@ us.sasl.mechanism=SCRAM-SHA-512
 us.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="m" password="hunter2";
 `
 	c := parse(t, least+login)
-	if shown := fmt.Sprintf("%v %+v %#v", c, c, Secret("hunter2")); strings.Contains(shown, "hunter2") {
+	if shown := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(shown, "hunter2") {
 		t.Errorf("shown: %s", shown)
 	}
 	for _, broken := range []string{strings.Replace(login, "required", "", 1), strings.Replace(login, ";", "", 1), strings.Replace(login, `username="m"`, "x", 1)} {
@@ -166,8 +167,8 @@ func TestHelpNamesEveryKey(t *testing.T) {
 		if k.Doc == "" || !strings.Contains(b.String(), k.Name+" (") {
 			t.Errorf("%s is not explained", k.Name)
 		}
-		if k.Default != "" && k.check(k.Default) != "" {
-			t.Errorf("the default of %s: %s", k.Name, k.check(k.Default))
+		if k.Default != "" && k.Check(k.Default) != "" {
+			t.Errorf("the default of %s: %s", k.Name, k.Check(k.Default))
 		}
 	}
 }

@@ -1,20 +1,13 @@
 package config
 
 import (
+	"fmt"
+	"io"
+	"regexp"
 	"slices"
 	"strings"
-)
 
-// Type is the type of a key's value, in Kafka's words.
-type Type string
-
-// The types.
-const (
-	Boolean  Type = "boolean"
-	Int      Type = "int"
-	String   Type = "string"
-	List     Type = "list"
-	Password Type = "password"
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 )
 
 // Scope says what a key is of, and so what stands before it.
@@ -33,15 +26,11 @@ const (
 	Coordinator Scope = "gtc."
 )
 
-// Key describes one configuration key.
+// Key describes one configuration key; its name is without what stands before
+// it.
 type Key struct {
-	Name     string // without what stands before it
-	Scope    Scope
-	Type     Type
-	Default  string
-	Min, Max int64    // inclusive; for Int
-	Values   []string // the only ones allowed; empty: any
-	Doc      string
+	properties.Key
+	Scope Scope
 }
 
 // Keys is every key, in the order of the help.
@@ -56,64 +45,51 @@ var policyClasses = []string{
 	"DefaultReplicationPolicy", "IdentityReplicationPolicy",
 }
 
-var keys = slices.Concat(globalKeys, scoped(PerFlow, flowKeys), scoped(PerCluster, clusterKeys),
-	clientKeys(PerCluster), clientKeys(Coordinator))
+var keys = slices.Concat(scoped(Global, globalKeys), scoped(PerFlow, flowKeys), scoped(PerCluster, clusterKeys),
+	scoped(PerCluster, properties.ClientKeys()), scoped(Coordinator, properties.ClientKeys()))
 
-var globalKeys = []Key{
-	{Name: "clusters", Type: List, Doc: "Aliases of the clusters: us,eu."},
-	{Name: "replication.policy.class", Type: String, Default: "default", Values: policyClasses, Doc: "How topics are called on the target: default puts the source's alias before the name, identity keeps the name. MirrorMaker's class names are taken too."},
-	{Name: "replication.policy.separator", Type: String, Default: ".", Doc: "Between alias and name with the default policy."},
-	{Name: "instance.id", Type: String, Doc: "The stable name of this process among those that share the work. By default the host's name. Two processes with one name fence each other."},
-	{Name: "metrics.listener", Type: String, Doc: "host:port for Prometheus, /metrics. Off by default."},
-	{Name: "progress.interval.seconds", Type: Int, Default: "10", Min: 0, Max: maxInt, Doc: "How often lag and rate are logged; 0: never."},
-	{Name: "log.level", Type: String, Default: "info", Values: []string{"trace", "debug", "info", "warn", "error"}, Doc: "The least level of what is logged, to standard error."},
-}
-
-var flowKeys = []Key{
-	{Name: "enabled", Type: Boolean, Default: "false", Doc: "Mirror from source to target."},
-	{Name: "topics", Type: List, Default: ".*", Doc: "Names and regular expressions (RE2) of the topics to mirror."},
-	{Name: "topics.exclude", Type: List, Default: `.*[\-\.]internal,.*\.replica,__.*`, Doc: "Those not to mirror."},
-	{Name: "groups", Type: List, Default: ".*", Doc: "Consumer groups whose offsets are moved."},
-	{Name: "groups.exclude", Type: List, Default: "console-consumer-.*,connect-.*,__.*", Doc: "Those whose offsets are not."},
-	{Name: "refresh.topics.interval.seconds", Type: Int, Default: "600", Min: 1, Max: maxInt, Doc: "How often new topics, partitions and settings are looked for."},
-	{Name: "sync.topic.configs.enabled", Type: Boolean, Default: "true", Doc: "Take settings of topics over after creation too. Never where both clusters mirror a topic to one another under one name."},
-	{Name: "config.properties.exclude", Type: List, Default: `follower\.replication\.throttled\.replicas,leader\.replication\.throttled\.replicas,message\.timestamp\.difference\.max\.ms,message\.timestamp\.type,unclean\.leader\.election\.enable,min\.insync\.replicas`, Doc: "Settings of topics that are not taken over."},
-	{Name: "replication.factor", Type: Int, Default: "-1", Min: -1, Max: 1<<15 - 1, Doc: "Of topics that are created; -1: the target's default."},
-	{Name: "sync.group.offsets.enabled", Type: Boolean, Default: "false", Doc: "Move the offsets of groups, in the transactions of the records. Only of groups without members on the target."},
-	{Name: "sync.group.offsets.interval.seconds", Type: Int, Default: "60", Min: 1, Max: maxInt, Doc: "How often the offsets of groups are looked at."},
-	{Name: "data.loss.policy", Type: String, Default: "stop", Values: []string{"stop", "continue"}, Doc: "When the source no longer holds what was to be mirrored (retention, a topic deleted or created again): stop, or report it and continue with what is there."},
-	{Name: "batch.max.records", Type: Int, Default: "10000", Min: 1, Max: 1_000_000, Doc: "The most records of one transaction."},
-	{Name: "batch.max.bytes", Type: Int, Default: "52428800", Min: 1 << 10, Max: 1 << 29, Doc: "The most bytes that one fetch of a broker may bring, which bounds memory and transactions."},
-	{Name: "batch.linger.ms", Type: Int, Default: "20", Min: 1, Max: 60_000, Doc: "A transaction is begun at most this often."},
-	{Name: "transactional.id.ring", Type: Int, Default: "4", Min: 1, Max: 16, Doc: "How many transactional ids a flow takes turns with, so that a transaction does not wait for the markers of the one before."},
-	{Name: "global.transaction.timeout.ms", Type: Int, Default: "60000", Min: 100, Max: maxInt, Doc: "After what time the coordinator aborts what a dead instance has left open."},
-	{Name: "producer.max.request.size", Type: Int, Default: "1000012", Min: 1 << 10, Max: 1 << 29, Doc: "The largest record on the target."},
-	{Name: "consumer.session.timeout.ms", Type: Int, Default: "45000", Min: 1000, Max: maxInt, Doc: "After what silence of an instance the others take its partitions over."},
-}
-
-var clusterKeys = []Key{
-	{Name: "transaction.two.phase.commit.enable", Type: Boolean, Default: "", Doc: "true: ask for two-phase commit (KIP-939) and nothing else; false: transaction.max.timeout.ms only. Not set: what the cluster offers."},
-}
-
-// clientKeys are those of a Kafka client, as MirrorMaker has them.
-func clientKeys(scope Scope) []Key {
-	return scoped(scope, []Key{
-		{Name: "bootstrap.servers", Type: List, Doc: "Where it is found: host:port, with commas between."},
-		{Name: "security.protocol", Type: String, Default: "PLAINTEXT", Values: []string{"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}, Doc: "How to speak to it."},
-		{Name: "sasl.mechanism", Type: String, Values: []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, Doc: "SASL mechanism; needed with SASL_PLAINTEXT and SASL_SSL."},
-		{Name: "sasl.jaas.config", Type: Password, Doc: "The login, as in Kafka: <login module> required username=\"...\" password=\"...\";"},
-		{Name: "ssl.truststore.type", Type: String, Default: "PEM", Values: []string{"PEM"}, Doc: "Certificates are read as PEM."},
-		{Name: "ssl.truststore.location", Type: String, Doc: "PEM file of the certificate authorities to trust; by default those of the system."},
-		{Name: "ssl.keystore.location", Type: String, Doc: "PEM file of this client's certificate chain and unencrypted private key."},
-		{Name: "ssl.endpoint.identification.algorithm", Type: String, Default: "https", Values: []string{"https", ""}, Doc: "https compares the server's name with its certificate; nothing leaves that out."},
-	})
-}
-
-func scoped(scope Scope, ks []Key) []Key {
-	for i := range ks {
-		ks[i].Scope = scope
+func scoped(scope Scope, ks []properties.Key) []Key {
+	out := make([]Key, len(ks))
+	for i, k := range ks {
+		out[i] = Key{k, scope}
 	}
-	return ks
+	return out
+}
+
+var globalKeys = []properties.Key{
+	{Name: "clusters", Type: properties.List, Doc: "Aliases of the clusters: us,eu."},
+	{Name: "replication.policy.class", Type: properties.String, Default: "default", Values: policyClasses, Doc: "How topics are called on the target: default puts the source's alias before the name, identity keeps the name. MirrorMaker's class names are taken too."},
+	{Name: "replication.policy.separator", Type: properties.String, Default: ".", Doc: "Between alias and name with the default policy."},
+	{Name: "instance.id", Type: properties.String, Doc: "The stable name of this process among those that share the work. By default the host's name. Two processes with one name fence each other."},
+	{Name: "metrics.listener", Type: properties.String, Doc: "host:port for Prometheus, /metrics. Off by default."},
+	{Name: "progress.interval.seconds", Type: properties.Int, Default: "10", Min: 0, Max: maxInt, Doc: "How often lag and rate are logged; 0: never."},
+	{Name: "log.level", Type: properties.String, Default: "info", Values: []string{"trace", "debug", "info", "warn", "error"}, Doc: "The least level of what is logged, to standard error."},
+}
+
+var flowKeys = []properties.Key{
+	{Name: "enabled", Type: properties.Boolean, Default: "false", Doc: "Mirror from source to target."},
+	{Name: "topics", Type: properties.List, Default: ".*", Doc: "Names and regular expressions (RE2) of the topics to mirror."},
+	{Name: "topics.exclude", Type: properties.List, Default: `.*[\-\.]internal,.*\.replica,__.*`, Doc: "Those not to mirror."},
+	{Name: "groups", Type: properties.List, Default: ".*", Doc: "Consumer groups whose offsets are moved."},
+	{Name: "groups.exclude", Type: properties.List, Default: "console-consumer-.*,connect-.*,__.*", Doc: "Those whose offsets are not."},
+	{Name: "refresh.topics.interval.seconds", Type: properties.Int, Default: "600", Min: 1, Max: maxInt, Doc: "How often new topics, partitions and settings are looked for."},
+	{Name: "sync.topic.configs.enabled", Type: properties.Boolean, Default: "true", Doc: "Take settings of topics over after creation too. Never where both clusters mirror a topic to one another under one name."},
+	{Name: "config.properties.exclude", Type: properties.List, Default: `follower\.replication\.throttled\.replicas,leader\.replication\.throttled\.replicas,message\.timestamp\.difference\.max\.ms,message\.timestamp\.type,unclean\.leader\.election\.enable,min\.insync\.replicas`, Doc: "Settings of topics that are not taken over."},
+	{Name: "replication.factor", Type: properties.Int, Default: "-1", Min: -1, Max: 1<<15 - 1, Doc: "Of topics that are created; -1: the target's default."},
+	{Name: "sync.group.offsets.enabled", Type: properties.Boolean, Default: "false", Doc: "Move the offsets of groups, in the transactions of the records. Only of groups without members on the target."},
+	{Name: "sync.group.offsets.interval.seconds", Type: properties.Int, Default: "60", Min: 1, Max: maxInt, Doc: "How often the offsets of groups are looked at."},
+	{Name: "data.loss.policy", Type: properties.String, Default: "stop", Values: []string{"stop", "continue"}, Doc: "When the source no longer holds what was to be mirrored (retention, a topic deleted or created again): stop, or report it and continue with what is there."},
+	{Name: "batch.max.records", Type: properties.Int, Default: "10000", Min: 1, Max: 1_000_000, Doc: "The most records of one transaction."},
+	{Name: "batch.max.bytes", Type: properties.Int, Default: "52428800", Min: 1 << 10, Max: 1 << 29, Doc: "The most bytes that one fetch of a broker may bring, which bounds memory and transactions."},
+	{Name: "batch.linger.ms", Type: properties.Int, Default: "20", Min: 1, Max: 60_000, Doc: "A transaction is begun at most this often."},
+	{Name: "transactional.id.ring", Type: properties.Int, Default: "4", Min: 1, Max: 16, Doc: "How many transactional ids a flow takes turns with, so that a transaction does not wait for the markers of the one before."},
+	{Name: "global.transaction.timeout.ms", Type: properties.Int, Default: "60000", Min: 100, Max: maxInt, Doc: "After what time the coordinator aborts what a dead instance has left open."},
+	{Name: "producer.max.request.size", Type: properties.Int, Default: "1000012", Min: 1 << 10, Max: 1 << 29, Doc: "The largest record on the target."},
+	{Name: "consumer.session.timeout.ms", Type: properties.Int, Default: "45000", Min: 1000, Max: maxInt, Doc: "After what silence of an instance the others take its partitions over."},
+}
+
+var clusterKeys = []properties.Key{
+	{Name: "transaction.two.phase.commit.enable", Type: properties.Boolean, Default: "", Doc: "true: ask for two-phase commit (KIP-939) and nothing else; false: transaction.max.timeout.ms only. Not set: what the cluster offers."},
 }
 
 // foreign are keys of MirrorMaker that have no meaning here, and why. Taking
@@ -141,13 +117,13 @@ var foreign = map[string]string{
 	"use.incremental.alter.configs": "it is always so: remove it",
 }
 
-func foreignReason(name string) (string, bool) {
+func foreignReason(name string) string {
 	for prefix, reason := range foreign {
-		if strings.HasPrefix(name, prefix) {
-			return "MirrorMaker's, and without meaning here: " + reason, true
+		if strings.HasPrefix(split(name).name, prefix) {
+			return "MirrorMaker's, and without meaning here: " + reason
 		}
 	}
-	return "", false
+	return ""
 }
 
 // place is a key as it was written: what it is of, and its name there.
@@ -178,64 +154,74 @@ func split(name string) place {
 	return place{Global, "", name}
 }
 
-func lookup(p place) (Key, bool) {
+func lookup(name string) (properties.Key, bool) {
+	p := split(name)
 	i := slices.IndexFunc(keys, func(k Key) bool { return k.Scope == p.scope && k.Name == p.name })
 	if i < 0 {
-		return Key{}, false
+		return properties.Key{}, false
 	}
-	return keys[i], true
+	return keys[i].Key, true
 }
 
-// nearest gives the valid name that is closest to a mistyped one; empty when
-// none is close.
-func nearest(name string, aliases []string) string {
-	const longest = 200
-	if len(name) > longest {
+// schema is that of a configuration with these clusters.
+func schema(aliases []string) properties.Schema {
+	similar := func(name string) (names []string) {
+		p := split(name)
+		for _, k := range keys {
+			switch k.Scope {
+			case Global:
+				names = append(names, k.Name)
+			case PerFlow:
+				names = append(names, k.Name)
+				if p.scope == PerFlow && p.of != "" {
+					names = append(names, p.of+"."+k.Name)
+				}
+			case PerCluster:
+				for _, alias := range aliases {
+					names = append(names, alias+"."+k.Name)
+				}
+			case Coordinator:
+				names = append(names, string(Coordinator)+k.Name)
+			}
+		}
+		return names
+	}
+	return properties.Schema{Lookup: lookup, Similar: similar, Foreign: foreignReason, Listed: "--help-config lists those there are"}
+}
+
+var aliasPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// check gives what is wrong with what stands before a key.
+func (p place) check(aliases []string) string {
+	named := []string{p.of}
+	switch {
+	case p.of == "":
 		return ""
-	}
-	best, bestDistance := "", max(2, len(name)/5)+1
-	consider := func(candidate string) {
-		if d := distance(name, candidate); d < bestDistance {
-			best, bestDistance = candidate, d
+	case p.scope == PerFlow:
+		source, target, _ := strings.Cut(p.of, "->")
+		named = []string{source, target}
+		if source == target {
+			return "a cluster is not mirrored to itself"
 		}
 	}
-	p := split(name)
-	for _, k := range keys {
-		switch k.Scope {
-		case Global:
-			consider(k.Name)
-		case PerFlow:
-			consider(k.Name)
-			if p.scope == PerFlow && p.of != "" {
-				consider(p.of + "." + k.Name)
-			}
-		case PerCluster:
-			for _, alias := range aliases {
-				consider(alias + "." + k.Name)
-			}
-		case Coordinator:
-			consider(string(Coordinator) + k.Name)
+	for _, alias := range named {
+		if !slices.Contains(aliases, alias) {
+			return fmt.Sprintf("%q is not in clusters=%s", alias, strings.Join(aliases, ","))
 		}
 	}
-	return best
+	return ""
 }
 
-// distance is Levenshtein's: how many letters to insert, drop or replace.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
+// PrintHelp writes the documentation of every key.
+func PrintHelp(w io.Writer) error {
+	for _, k := range keys {
+		before := string(k.Scope)
+		if k.Scope == PerFlow {
+			before = "[" + before + "]"
+		}
+		if err := k.Help(w, before+k.Name); err != nil {
+			return err
 		}
 	}
-	return row[len(b)]
+	return nil
 }
