@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -56,7 +58,7 @@ func command() *cobra.Command {
 			defer cancel()
 			access, err := readAccess(commandConfig)
 			if err != nil {
-				return err
+				return fmt.Errorf("--command-config: %w", err)
 			}
 			a, err := newAdmin(bootstrap, access, printer{out: cmd.OutOrStdout(), json: asJSON})
 			if err != nil {
@@ -85,6 +87,16 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(giveUpCommand(with))
 	return root
+}
+
+// readAccess reads a file of client properties; without one it is plain text.
+func readAccess(path string) ([]kgo.Opt, error) {
+	security, err := properties.LoadSecurity(path)
+	if err != nil {
+		return nil, err
+	}
+	access, err := security.Open()
+	return access.ClientOpts(), err
 }
 
 // giveUpCommand cannot be undone by another command, so it wants a second flag.
