@@ -111,8 +111,10 @@ func newRig(t *testing.T, us, eu, gtc, topics string) rig {
 	return r
 }
 
+// embedded lets the test run beside others: it waits more than it works.
 func embedded(t *testing.T) rig {
 	t.Helper()
+	t.Parallel()
 	us := startNode(t, "us", "process.roles=broker", "cluster.id=us-id")
 	eu := startNode(t, "eu", "process.roles=broker", "cluster.id=eu-id")
 	return newRig(t, us.Addr, eu.Addr, coordinator(t, us.Addr, eu.Addr), "t")
