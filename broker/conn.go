@@ -160,6 +160,7 @@ func (c *conn) read() error {
 		if err != nil {
 			return err
 		}
+		cost.parsed(req)
 		p, refused := c.admit(req)
 		if p == nil {
 			return refused

@@ -68,12 +68,12 @@ func TestAFetchIsBounded(t *testing.T) {
 	cl := n.client(t)
 	createTopic(t, cl, "t")
 	big := n.client(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(1<<20))
-	const records = 70
-	for range records {
-		r := &kgo.Record{Topic: "t", Partition: 0, Value: make([]byte, 1<<20-1000)}
-		if err := big.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+	rs := make([]*kgo.Record, 70)
+	for i := range rs {
+		rs[i] = &kgo.Record{Topic: "t", Value: make([]byte, 1<<20-1000)}
+	}
+	if err := big.ProduceSync(t.Context(), rs...).FirstErr(); err != nil {
+		t.Fatal(err)
 	}
 	for _, isolation := range []int8{0, 1} {
 		req := kmsg.NewPtrFetchRequest()

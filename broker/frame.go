@@ -68,6 +68,7 @@ type request struct {
 	correlationID int32
 	raw           []byte       // length, header and body, as they came
 	bodyAt        int          // where the body begins in raw
+	elements      int          // of its arrays; counted for large requests only
 	body          kmsg.Request // nil only for an ApiVersions of a version not served
 }
 
@@ -157,8 +158,10 @@ func parseRequest(raw []byte, apis apiTable) (*request, error) {
 	if err := body.ReadFrom(r.Src); err != nil {
 		return nil, frameErrorf("%s version %d does not parse: %v", req.name(), req.version, err)
 	}
-	if kmsg.Key(req.key) != kmsg.Produce && len(raw) > smallControl && elements(reflect.ValueOf(body), maxElements) > maxElements {
-		return nil, frameErrorf("%s has more than %d elements in its arrays", req.name(), maxElements)
+	if kmsg.Key(req.key) != kmsg.Produce && len(raw) > smallControl {
+		if req.elements = elements(reflect.ValueOf(body), maxElements); req.elements > maxElements {
+			return nil, frameErrorf("%s has more than %d elements in its arrays", req.name(), maxElements)
+		}
 	}
 	req.body = body
 	return req, nil

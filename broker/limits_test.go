@@ -87,7 +87,7 @@ func TestLargeRequestsWaitForRoomAndSmallOnesDoNot(t *testing.T) {
 			return req.ResponseKind()
 		}}))
 	large := wire.NewPtrDescribeGlobalTransactionsRequest()
-	large.GlobalTransactionalIDs = []string{string(make([]byte, 10_000))} // costs more than there is
+	large.GlobalTransactionalIDs = slices.Repeat([]string{strings.Repeat("x", 1000)}, 300) // needs most of what there is
 	first, second := n.dial(t), n.dial(t)
 	first.send(frameOf(large, 1))
 	<-entered

@@ -84,7 +84,7 @@ var nodeKeys = []Key{
 	{Name: "max.connections", Type: Int, Default: "1000", Min: 1, Max: maxInt, Doc: "How many connections are open at most; further ones wait in the listen queue. Kafka's default is 2147483647."},
 	{Name: "max.connections.per.ip", Type: Int, Default: "2147483647", Min: 1, Max: maxInt, Doc: "How many connections one address may have open; a further one is closed at once."},
 	{Name: "max.in.flight.requests.per.connection", Type: Int, Default: "64", Min: 1, Max: 1000, Doc: "How many answers a connection may have outstanding; further requests are not read until the client has taken some."},
-	{Name: "queued.max.request.bytes", Type: Long, Default: "33554432", Min: 1 << 20, Max: maxLong, Doc: "How much memory requests of more than 64 KiB (Produce) or 2 KiB (all others) may take together, from the first byte to the answer; what does not fit waits. A Produce counts twice its bytes, any other 128 times, because arrays grow when they are read. Kafka's default is none."},
+	{Name: "queued.max.request.bytes", Type: Long, Default: "33554432", Min: 1 << 20, Max: maxLong, Doc: "How much memory requests of more than 64 KiB (Produce) or 2 KiB (all others) may take together, from the first byte to the answer; what does not fit waits. A Produce counts twice its bytes; any other 128 times until it is read, because arrays grow, and then what it takes. Kafka's default is none."},
 	{Name: "connections.max.idle.ms", Type: Long, Default: "600000", Min: 1000, Max: maxInt, Doc: "A connection on which nothing is asked and nothing is owed for this long is closed."},
 	{Name: "log.level", Type: String, Default: "info", Values: []string{"trace", "debug", "info", "warn", "error"}, Doc: "The least level of what is logged, to standard error."},
 }

@@ -52,7 +52,7 @@ func TestMemoryWithIdleConnectionsAndAHostileSender(t *testing.T) {
 	var hostile sync.WaitGroup
 	for _, frames := range hostileFrames() {
 		for range 3 {
-			hostile.Go(func() { hurl(p, frames, 12) })
+			hostile.Go(func() { hurl(p, frames, 6) })
 		}
 	}
 	done := make(chan struct{})
