@@ -305,6 +305,11 @@ func (w *work) pendingMessage() string {
 		}
 		waiting = append(waiting, text)
 	}
+	if v.Reason != "" {
+		// Who asked to commit wants to know why it was not: a participant that did
+		// not vote is often the one that is waited for.
+		verb += " (" + v.Reason + ")"
+	}
 	return verb + ", waiting for " + strings.Join(waiting, ", ")
 }
 
