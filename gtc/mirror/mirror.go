@@ -133,7 +133,7 @@ func (t *task) run(ctx context.Context) error {
 			backoff = firstBackoff
 		}
 		t.stats.restarted()
-		t.log.Warn().Err(err).Dur("again_in", backoff).Msg("the flow begins again")
+		t.log.Warn().Err(err).Dur("again_in_ms", backoff).Msg("the flow begins again")
 		if t.pause(ctx, backoff) != nil {
 			return nil //nolint:nilerr // told to end
 		}
@@ -170,7 +170,7 @@ func (t *task) progress(ctx context.Context, every time.Duration) {
 			Int64("lag", lag).Int("partitions", partitions).
 			Int64("transactions", now.transactions).Int64("aborted", now.aborted).
 			Int64("group_offsets", now.groupOffsets).
-			Dur("last_commit_age", at.Sub(t.stats.lastCommit())).
+			Dur("last_commit_age_ms", at.Sub(t.stats.lastCommit())).
 			Msg("progress")
 		last, then = now, at
 	}

@@ -41,7 +41,7 @@ func (l *life) mirror(ctx context.Context, b *batch, due dues) error {
 			}
 			due = nil
 		}
-		l.log.Warn().Err(err).Dur("again_in", backoff).Msg("transaction aborted")
+		l.log.Warn().Err(err).Dur("again_in_ms", backoff).Msg("transaction aborted")
 		if err := l.pause(ctx, backoff); err != nil {
 			return err
 		}
