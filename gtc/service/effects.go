@@ -118,7 +118,9 @@ func (sh *shard) async(t *term, point string, do func(context.Context) gtc.Event
 
 func (sh *shard) takeVotes(ctx context.Context, e gtc.TakeVotes) gtc.Event {
 	left := e.DeadlineMono - sh.s.o.Clock.Now().Mono
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(left, 0))*time.Millisecond)
+	// A little before the state machine stops waiting: it would know that votes
+	// are missing, and only the look knows of which cluster.
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(left-left/20, 0))*time.Millisecond)
 	defer cancel()
 	votes := sh.s.o.Participants.Vote(ctx, e.ID, e.Participants)
 	sh.s.metrics.voted(e.Participants, votes)
