@@ -77,6 +77,9 @@ const (
 	NeedNodes
 	// NeedHome is access to the topic of the log.
 	NeedHome
+	// NeedLogWrite is that the suite may write to that topic as an owner of its
+	// partitions would.
+	NeedLogWrite
 	// NeedMetrics is the address of the metrics.
 	NeedMetrics
 	// NeedQuickScan is a scan interval of at most a second.

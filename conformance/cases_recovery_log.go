@@ -15,7 +15,10 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
-var homes = []Need{NeedParticipants, NeedHome}
+var (
+	homes  = []Need{NeedParticipants, NeedHome}
+	owners = []Need{NeedParticipants, NeedHome, NeedLogWrite}
+)
 
 // logCases read the log, and write into it as an earlier owner would have: what
 // a coordinator makes of it is what it would make of a predecessor's.
@@ -67,7 +70,7 @@ var logCases = []Case{
 		})},
 	},
 	{
-		ID: "RECO-32", Clauses: []string{"C-RCV-1", "C-LOG-1", "C-LOG-2"}, Needs: homes, Alone: true,
+		ID: "RECO-32", Clauses: []string{"C-RCV-1", "C-LOG-1", "C-LOG-2"}, Needs: owners, Alone: true,
 		Title: "The decision of an owner that came between is carried out", Means: "A predecessor's commit is lost in a failover.",
 		Run: func(r *Run) {
 			s := r.Open()
@@ -83,7 +86,7 @@ var logCases = []Case{
 		Wrong: []wrong.Fault{wrong.Stalling(swallows("does not tell it", func(req *kmsg.EndTxnRequest) bool { return req.Commit }))},
 	},
 	{
-		ID: "RECO-33", Clauses: []string{"C-LOG-2", "C-LOG-5"}, Needs: homes, Alone: true,
+		ID: "RECO-33", Clauses: []string{"C-LOG-2", "C-LOG-5"}, Needs: owners, Alone: true,
 		Title: "A fenced owner's records are refused, and it claims again before it answers", Means: "Two coordinators write into one log.",
 		Run: func(r *Run) {
 			s := r.Open()
@@ -109,7 +112,7 @@ var logCases = []Case{
 		Wrong: []wrong.Fault{stored("goes on under its old epoch", func(b *kmsg.RecordBatch) { b.ProducerEpoch = max(0, b.ProducerEpoch-b.ProducerEpoch%2) })},
 	},
 	{
-		ID: "RECO-34", Clauses: []string{"C-LOG-3"}, Needs: homes, Alone: true,
+		ID: "RECO-34", Clauses: []string{"C-LOG-3"}, Needs: owners, Alone: true,
 		Title: "A record that does not carry the claim's producer is ignored", Means: "Whoever may write to the topic changes decisions.",
 		Run: func(r *Run) {
 			s := r.Open()
@@ -124,7 +127,7 @@ var logCases = []Case{
 		Wrong: []wrong.Fault{describes("takes every record", func(d *wire.DescribeGlobalTransactionsResponseGlobalTransaction) { d.GlobalEpoch = 77 })},
 	},
 	{
-		ID: "RECO-35", Clauses: []string{"C-REC-2"}, Needs: homes, Alone: true,
+		ID: "RECO-35", Clauses: []string{"C-REC-2"}, Needs: owners, Alone: true,
 		Title: "A record of an unknown type is skipped", Means: "A newer version's records keep an older node from starting.",
 		Run: func(r *Run) {
 			s := r.Open()
@@ -138,7 +141,7 @@ var logCases = []Case{
 		})},
 	},
 	{
-		ID: "RECO-36", Clauses: []string{"C-REC-2"}, Needs: homes, Alone: true,
+		ID: "RECO-36", Clauses: []string{"C-REC-2"}, Needs: owners, Alone: true,
 		Title: "Tagged fields that are not known survive a rewrite", Means: "An older node deletes what a newer one has written.",
 		Run: func(r *Run) {
 			s := r.Open()
@@ -161,7 +164,7 @@ var logCases = []Case{
 		})},
 	},
 	{
-		ID: "RECO-37", Clauses: []string{"C-REC-4"}, Needs: homes, Alone: true,
+		ID: "RECO-37", Clauses: []string{"C-REC-4"}, Needs: owners, Alone: true,
 		Title: "The largest producer id and epoch survive", Means: "A decision names another transaction after 32767 ends.",
 		Run: func(r *Run) {
 			s := r.Open()
@@ -185,7 +188,7 @@ var logCases = []Case{
 		})},
 	},
 	{
-		ID: "RECO-39", Clauses: []string{"C-EXP-1"}, Needs: []Need{NeedParticipants, NeedHome, NeedQuickScan}, Alone: true,
+		ID: "RECO-39", Clauses: []string{"C-EXP-1"}, Needs: []Need{NeedParticipants, NeedHome, NeedLogWrite, NeedQuickScan}, Alone: true,
 		Title: "An id whose last record is old is not forgotten while a participant has something open", Means: "Nobody ends what an expired id has left open, and its readers stand still.",
 		Run: func(r *Run) {
 			s := r.Open()
@@ -208,6 +211,31 @@ var logCases = []Case{
 				d.ErrorCode = kerr.TransactionalIDNotFound.Code
 			}
 		})},
+	},
+	{
+		ID: "RECO-38", Clauses: []string{"C-REC-3", "C-ADM-3", "C-ROLE-4"}, Needs: []Need{NeedParticipants, NeedHome, NeedLogWrite}, Alone: true,
+		Title: "A record of an unknown version keeps its partition from loading, and every answer says so", Means: "A decided commit that a newer node has recorded is presumed aborted.",
+		Run: func(r *Run) {
+			s := r.Open()
+			partition := r.partitionOf(s.ID)
+			good := s.value(logEmpty).record(s.ID)
+			defer r.repair(s.ID, partition, good)
+			o := r.claim(partition)
+			r.Must(o.write(kmsg.Record{Key: good.Key, Value: append([]byte{0, 9}, good.Value[2:]...)}), "writing a record of version 9")
+			r.Until("the target finding out", func() (bool, string) {
+				code := r.Init(r.InitRequest(s.ID, longEnough, r.A, r.B)).ErrorCode
+				return code == wire.CorruptGlobalTransactionLog.Code, codeName(code)
+			})
+			r.Refused("DescribeGlobalTransactions", r.Describe(s.ID).ErrorCode, wire.CorruptGlobalTransactionLog)
+			r.Refused("ListGlobalTransactions", codeOf(r.Coordinator(s.ID, wire.NewPtrListGlobalTransactionsRequest())), wire.CorruptGlobalTransactionLog)
+			req := s.Request(true)
+			req.Participants = append(req.Participants, s.Producers[r.A].Ref(), s.Producers[r.B].Ref())
+			r.Answered(r.Ask(req), wire.CorruptGlobalTransactionLog, wire.OutcomeUnknown)
+		},
+		Wrong: []wrong.Fault{wrong.Answers("lists the other partitions", func(_ *wire.ListGlobalTransactionsRequest, resp *wire.ListGlobalTransactionsResponse) bool {
+			resp.ErrorCode = 0
+			return true
+		}), wrong.Stalling(recodes(wire.CorruptGlobalTransactionLog, kerr.TransactionalIDNotFound))},
 	},
 	{
 		ID: "RECO-40", Clauses: []string{"C-CFG-1"}, Needs: []Need{NeedHome},
@@ -275,4 +303,13 @@ func (r *Run) displace(o *owner) {
 		id = fmt.Sprintf("%sdisplace-%d", r.name, i)
 	}
 	r.InitOK(r.InitRequest(id, longEnough, r.A, r.B))
+}
+
+// repair replaces a record that cannot be read, and lets the target load again.
+func (r *Run) repair(id string, partition int32, good kmsg.Record) {
+	r.Must(r.claim(partition).write(good), "writing a good record again")
+	r.Until("the partition being loaded again", func() (bool, string) {
+		code := codeOf(r.Coordinator(id, wire.NewPtrListGlobalTransactionsRequest()))
+		return code == 0, codeName(code)
+	})
 }

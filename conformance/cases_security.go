@@ -226,6 +226,29 @@ var securityCases = []Case{
 		})},
 	},
 	{
+		ID: "SEC-13", Clauses: []string{"C-LOG-2"}, Needs: []Need{NeedPrincipals, NeedHome},
+		Title: "Who has no right to the log can neither claim nor write it", Means: "Anybody fences the coordinator, and forges decisions.",
+		Run: func(r *Run) {
+			cl := r.home()
+			id := "__gtc-0"
+			if r.s.logWrite {
+				r.NotApplicable("the suite's own principal may write to the log")
+			}
+			req := kmsg.NewPtrInitProducerIDRequest()
+			req.TransactionalID, req.TransactionTimeoutMillis, req.ProducerID, req.ProducerEpoch = &id, 60_000, -1, -1
+			resp, err := req.RequestWith(r.ctx, cl)
+			r.Must(err, "InitProducerId")
+			r.Refused("InitProducerId of "+id, resp.ErrorCode, kerr.TransactionalIDAuthorizationFailed)
+			o := &owner{r: r, cl: cl}
+			forged := (&logValue{State: logCompleteCommit, Epoch: 1}).record(r.ID())
+			r.Check(o.produce(recordBatch(-1, -1, -1, 0, forged)) != nil, "a record can be written into the log")
+		},
+		Wrong: []wrong.Fault{wrong.Answers("lets everybody claim", func(_ *kmsg.InitProducerIDRequest, resp *kmsg.InitProducerIDResponse) bool {
+			resp.ErrorCode = 0
+			return true
+		})},
+	},
+	{
 		ID: "SEC-12", Clauses: []string{"C-SEC-1"}, Needs: principals,
 		Title: "A client that has not logged in gets nothing", Means: "Access control holds for those only who say who they are.",
 		Run: func(r *Run) {

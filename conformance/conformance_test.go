@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,10 +19,9 @@ type bench struct {
 	*conformance.Suite
 }
 
-// benches are the mini-broker with its participants on transaction.version 2
-// and 1, and two nodes that are coordinators alone over a third mini-broker.
-// All stand behind the proxies of wrong targets, which are right until switched.
-func benches(t *testing.T) []*bench {
+// benches are the targets that need no real cluster. They stand behind the
+// proxies of wrong targets, which are right until switched.
+func benches(t *testing.T) (all []*bench) {
 	t.Helper()
 	dir := t.TempDir()
 	binary := os.Getenv("CONFORMANCE_MINIBROKER") // for those who write a case
@@ -33,48 +31,21 @@ func benches(t *testing.T) []*bench {
 			t.Fatal(err)
 		}
 	}
-	all := []*bench{{name: "mini-broker"}, {name: "transaction.version 1"}, {name: "gtc nodes"}}
-	var starting sync.WaitGroup
-	for i, b := range all {
-		starting.Go(func() {
-			at := filepath.Join(dir, b.name)
-			err := os.Mkdir(at, 0o700)
-			if err == nil {
-				b.Rig, err = rig.Start(t.Context(), rig.Options{Dir: at, Name: b.name, Minibroker: binary, Proof: true, V4: i == 1, Group: i == 2})
-			}
-			if err == nil && i == 2 {
-				// A group that was killed takes its session's timeout to come
-				// back: scripts/conformance does that.
-				for k := range b.Target.Nodes {
-					b.Target.Nodes[k].Kill = nil
-				}
-			}
-			if err == nil {
-				b.Suite, err = conformance.Open(t.Context(), b.Target)
-			}
-			if err != nil {
-				t.Errorf("%s: %v", b.name, err)
-			}
-		})
+	rigs, err := rig.Quick(t.Context(), dir, binary, true)
+	for _, r := range rigs {
+		t.Cleanup(r.Stop)
 	}
-	starting.Wait()
-	for _, b := range all {
-		if b.Suite != nil {
-			b.Parallel, b.Deadline = 12, 40*time.Second
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rigs {
+		s, err := conformance.Open(t.Context(), r.Target)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, b := range all {
-		t.Cleanup(func() {
-			if b.Suite != nil {
-				b.Close()
-			}
-			if b.Rig != nil {
-				b.Stop()
-			}
-		})
-	}
-	if t.Failed() {
-		t.FailNow()
+		t.Cleanup(s.Close)
+		s.Parallel, s.Deadline = 12, 40*time.Second
+		all = append(all, &bench{r.Target.Name, r, s})
 	}
 	return all
 }

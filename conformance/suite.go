@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/proxy"
@@ -32,6 +33,7 @@ type Suite struct {
 	target       *Target
 	participants []*Participant
 	run          string // in all names
+	logWrite     bool   // the log can be claimed
 }
 
 // Open asks the target and its participants, and begins to listen in.
@@ -60,7 +62,23 @@ func Open(ctx context.Context, t *Target) (*Suite, error) {
 			return nil, err
 		}
 	}
+	s.logWrite = t.Home != "" && claimable(ctx, t)
 	return s, nil
+}
+
+// claimable asks whether the suite may claim partitions of the log, under a name
+// that is no partition's.
+func claimable(ctx context.Context, t *Target) bool {
+	cl, err := kgo.NewClient(append(t.HomeSecurity.opts(), kgo.SeedBrokers(t.Home))...)
+	if err != nil {
+		return false
+	}
+	defer cl.Close()
+	id := "__gtc-conformance"
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID, req.TransactionTimeoutMillis, req.ProducerID, req.ProducerEpoch = &id, 60_000, -1, -1
+	resp, err := req.RequestWith(ctx, cl)
+	return err == nil && resp.ErrorCode == 0
 }
 
 // probe ends a small transaction at p and looks what is told of it.
@@ -238,6 +256,7 @@ func (s *Suite) without(n Need) string {
 		},
 		NeedNodes:     {len(t.Nodes) > 1, "the target has one node"},
 		NeedHome:      {t.Home != "", "the target does not say where its log is (home.bootstrap.servers)"},
+		NeedLogWrite:  {s.logWrite, "the suite may not write to the topic of the log as an owner of its partitions"},
 		NeedMetrics:   {t.Metrics != "", "the target does not say where its metrics are (metrics.url)"},
 		NeedQuickScan: {t.ScanInterval <= time.Second, "the target's scan interval is above a second (scan.interval.ms)"},
 		NeedPlainNode: {t.Plain != "", "the target names no node without the role (without.role.bootstrap.servers)"},

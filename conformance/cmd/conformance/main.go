@@ -42,6 +42,6 @@ var errFailed = errors.New("cases have failed")
 func command() *cobra.Command {
 	root := runCommand()
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.AddCommand(listCommand(), reportCommand())
+	root.AddCommand(listCommand(), reportCommand(), proveCommand(), matrixCommand())
 	return root
 }

@@ -1,0 +1,119 @@
+package conformance_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance"
+	"github.com/kafka-gtc/kafka-gtc/conformance/wrong"
+)
+
+// elsewhere are the clauses that no black box can see, with the test that holds
+// the implementation to them.
+var elsewhere = map[string]string{
+	"C-END-19":  "gtc/sim: a look that fails for longer than the timeout, at the very moment that matters",
+	"C-EXP-2":   "gtc/client: an hour",
+	"C-INIT-11": "gtc: a partition full of ids",
+	"C-LOG-6":   "txnlog/topiclog: hours and days",
+	"C-LOG-7":   "txnlog/topiclog: a leader that moves, a topic made anew",
+	"C-LOG-8":   "broker/durable: what is left after a power cut",
+	"C-CLI-7":   "gtc/client: of a client, not of a coordinator",
+	"C-CLI-8":   "gtc/client: of a client, not of a coordinator",
+	"C-CLI-9":   "gtc/client: of a client, not of a coordinator",
+	"C-CLI-10":  "gtc/client: of a client, not of a coordinator",
+	"C-SEC-6":   "broker/acl: every rule of the authorizer",
+	"C-SEC-7":   "gtc/participant: which addresses are dialled",
+}
+
+var defined = regexp.MustCompile(`(?m)^- \*\*(C-[A-Z]+-\d+)\.\*\*`)
+
+func clauses(t *testing.T) (all []string) {
+	t.Helper()
+	kip, err := os.ReadFile("../KIP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range defined.FindAllStringSubmatch(string(kip), -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+func TestEveryClauseHasACase(t *testing.T) {
+	by := conformance.ClauseCases()
+	for _, c := range clauses(t) {
+		where, outside := elsewhere[c]
+		switch {
+		case len(by[c]) == 0 && !outside:
+			t.Errorf("%s has no case, and is not listed as tested elsewhere", c)
+		case len(by[c]) > 0 && outside:
+			t.Errorf("%s has cases, and is listed as tested elsewhere", c)
+		case outside:
+			dir, _, _ := strings.Cut(where, ":")
+			if _, err := os.Stat("../" + dir); err != nil {
+				t.Errorf("%s: %v", c, err)
+			}
+		}
+	}
+}
+
+func TestCasesAreWellFormed(t *testing.T) {
+	kip := clauses(t)
+	id := regexp.MustCompile(`^(WIRE|DISC|LIFE|FENCE|TIME|RECO|HEUR|SEC|INTER|FAULT)-\d\d$`)
+	seen, titles := map[string]bool{}, map[string]string{}
+	all := conformance.Cases()
+	if len(all) < 120 {
+		t.Errorf("%d cases", len(all))
+	}
+	for _, c := range all {
+		if !id.MatchString(c.ID) || seen[c.ID] {
+			t.Errorf("%s is no id, or there twice", c.ID)
+		}
+		seen[c.ID] = true
+		if was := titles[c.Title]; was != "" {
+			t.Errorf("%s has the title of %s", c.ID, was)
+		}
+		titles[c.Title] = c.ID
+		if c.Title == "" || c.Means == "" || c.Run == nil || len(c.Clauses) == 0 || len(c.Wrong) == 0 {
+			t.Errorf("%s lacks a title, a meaning, a function, a clause or a wrong target", c.ID)
+		}
+		for _, clause := range c.Clauses {
+			if !slices.Contains(kip, clause) {
+				t.Errorf("%s tests %s, which KIP.md does not have", c.ID, clause)
+			}
+		}
+		for i, w := range c.Wrong {
+			if w.Text == "" || slices.ContainsFunc(c.Wrong[:i], func(v wrong.Fault) bool { return v.Text == w.Text }) {
+				t.Errorf("%s has a wrong target without a text of its own", c.ID)
+			}
+		}
+	}
+}
+
+// The table is written by `conformance prove --readme conformance/README.md`.
+func TestTheTableOfProofsIsCurrent(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(readme), "| --- | --- | --- | --- |\n")
+	table, _, _ = strings.Cut(table, "<!--")
+	rows := strings.Split(strings.TrimSpace(table), "\n")
+	for _, c := range conformance.Cases() {
+		for _, w := range c.Wrong {
+			if len(rows) == 0 || !strings.HasPrefix(rows[0], conformance.ProofRow(c, w.Text)) {
+				t.Fatalf("the row of %s and a target that %s is not there, or not in its place: run `go run ./conformance/cmd/conformance prove --readme conformance/README.md`", c.ID, w.Text)
+			}
+			if said := strings.TrimPrefix(rows[0], conformance.ProofRow(c, w.Text)); len(said) < 10 {
+				t.Errorf("nothing is said of how %s catches a target that %s", c.ID, w.Text)
+			}
+			rows = rows[1:]
+		}
+	}
+	if len(rows) > 0 {
+		t.Errorf("the table has %d rows more", len(rows))
+	}
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kafka-gtc/kafka-gtc/conformance"
+	"github.com/kafka-gtc/kafka-gtc/conformance/rig"
+)
+
+// proveFlags say what to prove and where the table goes.
+type proveFlags struct {
+	filter conformance.Filter
+	readme string
+}
+
+func proveCommand() *cobra.Command {
+	var f proveFlags
+	cmd := &cobra.Command{
+		Use: "prove", Short: "Run each case against deliberately wrong targets, which it has to catch", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.prove(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	filterFlags(cmd, &f.filter)
+	cmd.Flags().StringVar(&f.readme, "readme", "", "write the table of what was caught into this file, between its marks")
+	return cmd
+}
+
+func (f *proveFlags) prove(ctx context.Context, out io.Writer) error {
+	dir, err := os.MkdirTemp("", "conformance-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary := filepath.Join(dir, "minibroker")
+	if err = rig.Build(ctx, binary); err != nil {
+		return err
+	}
+	rigs, err := rig.Quick(ctx, dir, binary, true)
+	defer func() {
+		for _, r := range rigs {
+			r.Stop()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	left := f.filter.Select(conformance.Cases())
+	caught := map[string]string{}
+	missed := 0
+	for _, r := range rigs {
+		s, err := conformance.Open(ctx, r.Target)
+		if err != nil {
+			return err
+		}
+		now, later := s.Applicable(left)
+		for _, p := range s.Prove(ctx, now, r.Backs, func(conformance.Proof) {}) {
+			if !p.Caught {
+				missed++
+				_, _ = fmt.Fprintf(out, "NOT CAUGHT %s by a target that %s: %s %s\n", p.Case.ID, p.Fault.Text, p.Result.Verdict, p.Result.Text)
+				continue
+			}
+			caught[p.Case.ID+"/"+p.Fault.Text] = p.Result.Text
+		}
+		s.Close()
+		left = later
+	}
+	for _, c := range left {
+		_, _ = fmt.Fprintf(out, "not applicable to any of these targets: %s %s\n", c.ID, c.Title)
+	}
+	if f.readme != "" && missed == 0 {
+		if err = writeTable(f.readme, conformance.ProofTable(caught)); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintf(out, "%d caught, %d not caught, %d cases not applicable\n", len(caught), missed, len(left))
+	if missed > 0 {
+		return errFailed
+	}
+	return nil
+}
+
+const (
+	tableBegin = "<!-- proofs: conformance prove --readme -->\n"
+	tableEnd   = "<!-- end of proofs -->\n"
+)
+
+func writeTable(file, table string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(text), tableBegin)
+	_, after, ended := strings.Cut(rest, tableEnd)
+	if !found || !ended {
+		return fmt.Errorf("%s has no %q and %q: %w", file, tableBegin, tableEnd, os.ErrInvalid)
+	}
+	return os.WriteFile(file, []byte(before+tableBegin+table+tableEnd+after), 0o644)
+}
