@@ -12,6 +12,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/broker"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -182,7 +183,7 @@ func TestFlagsOfARoleThatTheNodeDoesNotHaveAreRefused(t *testing.T) {
 			value = "x"
 		}
 		_, err := config.Load("", append(overrides, name+"="+value))
-		var refused *config.Error
+		var refused *properties.Error
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s on a node with %s: %v", name, overrides[0], err)
 		}

@@ -130,23 +130,14 @@ func (l *Listener) putAddress(resp kmsg.Response) {
 // HomeDialer connects to the home cluster, for the authentication of clients
 // that this node leaves to it.
 func HomeDialer(home config.Cluster) (func(context.Context) (net.Conn, error), error) {
-	var secure *tls.Config
-	if home.Security.TLS {
-		var err error
-		if secure, err = ClientTLS(home.Security); err != nil {
-			return nil, fmt.Errorf("gtc.home: %w", err)
-		}
+	access, err := home.Security.Open()
+	if err != nil {
+		return nil, err
 	}
 	return func(ctx context.Context) (net.Conn, error) {
 		var errs []error
 		for _, server := range home.BootstrapServers {
-			var c net.Conn
-			var err error
-			if secure != nil {
-				c, err = (&tls.Dialer{Config: secure}).DialContext(ctx, "tcp", server)
-			} else {
-				c, err = (&net.Dialer{}).DialContext(ctx, "tcp", server)
-			}
+			c, err := access.DialContext(ctx, "tcp", server)
 			if err == nil {
 				return c, nil
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/kafka-gtc/kafka-gtc/broker/config"
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 )
 
 const (
@@ -243,7 +243,7 @@ func splitPlain(token []byte) (name, password string, err error) {
 
 // checkPlain compares a token with the users of the listener. Hashes make the
 // comparison take as long for a long password as for a short one.
-func checkPlain(users map[string]config.Secret, token []byte) (relayed, error) {
+func checkPlain(users map[string]properties.Secret, token []byte) (relayed, error) {
 	name, password, err := splitPlain(token)
 	if err != nil {
 		return relayed{}, &credentialsError{why: err.Error()}

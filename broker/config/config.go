@@ -9,12 +9,13 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 )
 
 // Roles are the parts that a node plays (process.roles).
@@ -35,21 +36,6 @@ func (r Roles) String() string {
 	}
 }
 
-// Secret is a value that no log, print or error may show.
-type Secret string
-
-// Hidden stands for a secret wherever one would be shown, as in Kafka.
-const Hidden = "[hidden]"
-
-// String hides the value; use string(s) to have it.
-func (s Secret) String() string { return Hidden }
-
-// GoString hides the value from %#v too.
-func (s Secret) GoString() string { return Hidden }
-
-// MarshalText hides the value from JSON and from the logger.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(Hidden), nil }
-
 // HostPort is one end of a listener.
 type HostPort struct {
 	Host string // empty: all interfaces
@@ -61,19 +47,7 @@ type Cluster struct {
 	Alias            string // empty for the home cluster
 	BootstrapServers []string
 	ClusterID        string // expected; empty: whatever the cluster says
-	Security         Security
-}
-
-// Security is a Kafka client's way in.
-type Security struct {
-	TLS              bool
-	TrustStore       TrustStore // none: the system's certificates
-	KeyStore         KeyStore
-	VerifyHostname   bool
-	SASLMechanism    string // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty: none
-	Username         string
-	Password         Secret
-	SecurityProtocol string // as configured, for messages
+	Security         properties.Security
 }
 
 // GlobalTransactions are the coordinator's own settings.
@@ -125,7 +99,7 @@ type Config struct {
 	Home               *Cluster  // nil when the log is on the embedded broker
 	GlobalTransactions GlobalTransactions
 
-	settings settings
+	settings *properties.Settings
 }
 
 // String keeps the raw settings, secrets among them, out of a careless %v.
@@ -136,64 +110,66 @@ func (c Config) String() string {
 // GoString does the same for %#v.
 func (c Config) GoString() string { return c.String() }
 
-// Error is one thing that is wrong with the configuration.
-type Error struct {
-	Source  string // the file, or "--override"
-	Line    int    // 0 when the source has no lines
-	Key     string // empty when the line could not be read at all
-	Problem string // what is wrong and what to do
-}
-
-func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(e.Source)
-	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
-	}
-	if e.Key != "" {
-		b.WriteString(": " + e.Key)
-	}
-	return b.String() + ": " + e.Problem
-}
-
 // Load reads the properties file at path (none when path is empty), lays the
 // overrides (key=value) over it and checks the whole. The error joins every
-// *Error found, so that one start shows all that there is to mend.
+// *properties.Error found, so that one start shows all that there is to mend.
 func Load(path string, overrides []string) (*Config, error) {
-	if path == "" {
-		return Parse("", strings.NewReader(""), overrides)
-	}
-	f, err := os.Open(path)
+	s, err := properties.Load(path, overrides)
 	if err != nil {
-		return nil, fmt.Errorf("reading the configuration: %w", err)
+		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
-	return Parse(path, f, overrides)
+	return typed(s)
 }
 
 // Parse is Load from a reader; source names it in errors.
 func Parse(source string, r io.Reader, overrides []string) (*Config, error) {
-	assigned, errs := parseProperties(source, r)
-	fromFlags, flagErrs := parseOverrides(overrides)
-	errs = append(errs, flagErrs...)
+	return typed(properties.Parse(source, r, overrides))
+}
 
-	s, settleErrs := settle(assigned, fromFlags)
-	errs = append(errs, settleErrs...)
-	if len(errs) > 0 {
-		return nil, join(errs)
+func typed(s *properties.Settings) (*Config, error) {
+	roles := []string{defaultRoles}
+	if s.IsSet("process.roles") { // which decides on the defaults of others
+		roles = s.List("process.roles")
 	}
-	b := builder{settings: s}
+	b := builder{Settings: s, roles: Roles{Broker: slices.Contains(roles, "broker"), GTC: slices.Contains(roles, "gtc")}}
+	s.Check(schema(b.roles))
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
 	c := b.build()
-	if len(b.errs) > 0 {
-		return nil, join(b.errs)
+	if err := s.Err(); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
-func join(errs []*Error) error {
-	joined := make([]error, len(errs))
-	for i, e := range errs {
-		joined[i] = e
+// Print writes the effective configuration, one key=value a line and where
+// each comes from. Secrets are hidden.
+func (c *Config) Print(w io.Writer) error { return c.settings.Print(w, c.effectiveNames()) }
+
+// effectiveNames are the keys that mean something on this node.
+func (c *Config) effectiveNames() []string {
+	var names []string
+	for _, k := range keys {
+		if !k.appliesTo(c.Roles) {
+			continue
+		}
+		switch {
+		case strings.Contains(k.Name, Alias):
+			for _, cl := range c.Clusters {
+				names = append(names, strings.Replace(k.Name, Alias, cl.Alias, 1))
+			}
+		case strings.Contains(k.Name, ListenerName):
+			for _, l := range c.Listeners {
+				// One that is not set is shown without the prefix.
+				if name := strings.Replace(k.Name, ListenerName, strings.ToLower(l.Name), 1); c.settings.IsSet(name) {
+					names = append(names, name)
+				}
+			}
+		default:
+			names = append(names, k.Name)
+		}
 	}
-	return errors.Join(joined...)
+	slices.Sort(names)
+	return names
 }

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 )
 
 // Listener is one address that clients connect to, and what it asks of them.
@@ -17,9 +19,6 @@ type Listener struct {
 	SASL       *ServerSASL // nil: no authentication by SASL
 }
 
-// protocols are Kafka's security protocols.
-var protocols = []string{"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
-
 // listenerName is what a name may be written with: it becomes a part of keys,
 // in small letters.
 var listenerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
@@ -29,20 +28,20 @@ var listenerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 func (b *builder) listeners(c *Config) {
 	protocolOf := b.protocolMap()
 	names := make(map[string]bool)
-	for _, entry := range list(b.value("listeners")) {
+	for _, entry := range b.List("listeners") {
 		name, bind, err := parseListener(entry)
 		switch {
 		case err != nil:
-			b.refuse("listeners", "%v", err)
+			b.Refuse("listeners", "%v", err)
 			continue
 		case names[strings.ToLower(name)]:
-			b.refuse("listeners", "%s is there twice; give the second one another name in listener.security.protocol.map", name)
+			b.Refuse("listeners", "%s is there twice; give the second one another name in listener.security.protocol.map", name)
 			continue
 		}
 		names[strings.ToLower(name)] = true
 		protocol, known := protocolOf[name]
 		if !known {
-			b.refuse("listeners", "%s is no security protocol; say which it has: listener.security.protocol.map=%s:SASL_SSL", name, name)
+			b.Refuse("listeners", "%s is no security protocol; say which it has: listener.security.protocol.map=%s:SASL_SSL", name, name)
 			continue
 		}
 		l := Listener{Name: name, Bind: bind}
@@ -50,12 +49,12 @@ func (b *builder) listeners(c *Config) {
 		c.Listeners = append(c.Listeners, l)
 	}
 	if len(names) == 0 {
-		b.refuse("listeners", "one listener at least is needed, as PLAINTEXT://host:port")
+		b.Refuse("listeners", "one listener at least is needed, as PLAINTEXT://host:port")
 	}
 	b.advertised(c)
 	b.checkListenerKeys(c)
 	if !b.roles.Broker && len(c.Listeners) > 1 {
-		b.refuse("listeners", "a node that is gtc alone has one listener: the other nodes of its group tell clients one address of it")
+		b.Refuse("listeners", "a node that is gtc alone has one listener: the other nodes of its group tell clients one address of it")
 	}
 }
 
@@ -64,19 +63,19 @@ func (b *builder) listeners(c *Config) {
 func (b *builder) protocolMap() map[string]string {
 	const key = "listener.security.protocol.map"
 	of := make(map[string]string)
-	for _, p := range protocols {
+	for _, p := range properties.Protocols {
 		of[p] = p
 	}
 	seen := make(map[string]bool)
-	for _, entry := range list(b.value(key)) {
+	for _, entry := range b.List(key) {
 		name, protocol, found := strings.Cut(entry, ":")
 		switch {
 		case !found || !listenerName.MatchString(name):
-			b.refuse(key, "%q is not of the form NAME:PROTOCOL", entry)
-		case !slices.Contains(protocols, protocol):
-			b.refuse(key, "%q is not one of %s", protocol, strings.Join(protocols, ", "))
+			b.Refuse(key, "%q is not of the form NAME:PROTOCOL", entry)
+		case !slices.Contains(properties.Protocols, protocol):
+			b.Refuse(key, "%q is not one of %s", protocol, strings.Join(properties.Protocols, ", "))
 		case seen[name]:
-			b.refuse(key, "%s is there twice", name)
+			b.Refuse(key, "%s is there twice", name)
 		}
 		seen[name], of[name] = true, protocol
 	}
@@ -86,28 +85,28 @@ func (b *builder) protocolMap() map[string]string {
 // advertised reads what clients are told of each listener.
 func (b *builder) advertised(c *Config) {
 	const key = "advertised.listeners"
-	entries := list(b.value(key))
+	entries := b.List(key)
 	for _, entry := range entries {
 		name, at, err := parseListener(entry)
 		if err != nil {
-			b.refuse(key, "%v", err)
+			b.Refuse(key, "%v", err)
 			continue
 		}
 		i := slices.IndexFunc(c.Listeners, func(l Listener) bool { return l.Name == name })
 		switch {
 		case i < 0:
-			b.refuse(key, "%s is not in listeners=%s", name, b.value("listeners"))
+			b.Refuse(key, "%s is not in listeners=%s", name, b.Value("listeners"))
 		case at.Host == "":
-			b.refuse(key, "%q is no address that a client can connect to; name the host", entry)
+			b.Refuse(key, "%q is no address that a client can connect to; name the host", entry)
 		case c.Listeners[i].Advertised.Host != "":
-			b.refuse(key, "%s is there twice", name)
+			b.Refuse(key, "%s is there twice", name)
 		default:
 			c.Listeners[i].Advertised = at
 		}
 	}
 	for _, l := range c.Listeners {
-		if len(entries) > 0 && l.Advertised.Host == "" && len(b.errs) == 0 {
-			b.refuse(key, "%s of listeners is missing", l.Name)
+		if len(entries) > 0 && l.Advertised.Host == "" && b.Err() == nil {
+			b.Refuse(key, "%s of listeners is missing", l.Name)
 		}
 	}
 }

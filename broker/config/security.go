@@ -1,27 +1,13 @@
 package config
 
 import (
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 )
-
-// KeyStore is a private key and its certificates in PEM: a file with both, or
-// the two as text.
-type KeyStore struct {
-	Location   string
-	Key, Chain Secret
-	Setting    string // the key that gave it, for messages; empty: there is none
-}
-
-// TrustStore is the certificates of authorities in PEM: a file, or text.
-type TrustStore struct {
-	Location     string
-	Certificates Secret
-	Setting      string // the key that gave it, for messages; empty: there is none
-}
 
 // ClientAuth says whether a client has to show a certificate (ssl.client.auth).
 type ClientAuth string
@@ -35,15 +21,15 @@ const (
 
 // ServerTLS is how a listener speaks TLS.
 type ServerTLS struct {
-	KeyStore   KeyStore
-	TrustStore TrustStore
+	KeyStore   properties.KeyStore
+	TrustStore properties.TrustStore
 	ClientAuth ClientAuth
 }
 
 // ServerSASL is how a listener authenticates by SASL.
 type ServerSASL struct {
 	Mechanisms []string
-	PlainUsers map[string]Secret // of PLAIN, on a node with the broker role
+	PlainUsers map[string]properties.Secret // of PLAIN, on a node with the broker role
 }
 
 // Authorizer is the access control of a node; without it everybody may do
@@ -62,17 +48,17 @@ const listenerPrefix = "listener.name."
 func (b *builder) secure(l *Listener, protocol string) {
 	of := b.of(l.Name)
 	if strings.HasSuffix(protocol, "SSL") {
-		t := ServerTLS{KeyStore: b.keyStore(of), TrustStore: b.trustStore(of), ClientAuth: ClientAuth(b.value(of("ssl.client.auth")))}
+		t := ServerTLS{KeyStore: b.KeyStore(of), TrustStore: b.TrustStore(of), ClientAuth: ClientAuth(b.Value(of("ssl.client.auth")))}
 		if protocol == "SASL_SSL" && of("ssl.client.auth") == "ssl.client.auth" {
 			// Kafka's rule: what is said for all listeners is not meant for
 			// those whose clients have a name already.
 			t.ClientAuth = ClientAuthNone
 		}
-		if t.KeyStore.Setting == "" {
-			b.refuse(of("ssl.keystore.location"), "is missing, and the listener %s speaks TLS", l.Name)
+		if !t.KeyStore.IsSet() {
+			b.Refuse(of("ssl.keystore.location"), "is missing, and the listener %s speaks TLS", l.Name)
 		}
-		if t.ClientAuth != ClientAuthNone && t.TrustStore.Setting == "" {
-			b.refuse(of("ssl.truststore.location"), "is missing: nobody says which authorities' certificates clients of %s may show", l.Name)
+		if t.ClientAuth != ClientAuthNone && !t.TrustStore.IsSet() {
+			b.Refuse(of("ssl.truststore.location"), "is missing: nobody says which authorities' certificates clients of %s may show", l.Name)
 		}
 		l.TLS = &t
 	}
@@ -86,67 +72,32 @@ func (b *builder) secure(l *Listener, protocol string) {
 func (b *builder) of(listener string) func(suffix string) string {
 	prefix := listenerPrefix + strings.ToLower(listener) + "."
 	return func(suffix string) string {
-		if _, set := b.settings[prefix+suffix]; set {
+		if b.IsSet(prefix + suffix) {
 			return prefix + suffix
 		}
 		return suffix
 	}
 }
 
-// under is the same for the keys of a client, which have one name each.
-func under(prefix string) func(suffix string) string {
-	return func(suffix string) string { return prefix + suffix }
-}
-
-func (b *builder) keyStore(of func(string) string) KeyStore {
-	location, key, chain := of("ssl.keystore.location"), of("ssl.keystore.key"), of("ssl.keystore.certificate.chain")
-	k := KeyStore{Location: b.value(location), Key: Secret(b.value(key)), Chain: Secret(b.value(chain))}
-	switch {
-	case k.Location != "" && k.Key+k.Chain != "":
-		b.refuse(location, "a file, or %s and %s, not both", key, chain)
-	case (k.Key == "") != (k.Chain == ""):
-		b.refuse(key, "%s belongs to it: set both or neither", chain)
-	case k.Location != "":
-		k.Setting = location
-	case k.Key != "":
-		k.Setting = key
-	}
-	return k
-}
-
-func (b *builder) trustStore(of func(string) string) TrustStore {
-	location, certificates := of("ssl.truststore.location"), of("ssl.truststore.certificates")
-	t := TrustStore{Location: b.value(location), Certificates: Secret(b.value(certificates))}
-	switch {
-	case t.Location != "" && t.Certificates != "":
-		b.refuse(location, "a file, or %s, not both", certificates)
-	case t.Location != "":
-		t.Setting = location
-	case t.Certificates != "":
-		t.Setting = certificates
-	}
-	return t
-}
-
 func (b *builder) serverSASL(listener string, of func(string) string) *ServerSASL {
-	s := &ServerSASL{Mechanisms: list(b.value(of("sasl.enabled.mechanisms")))}
+	s := &ServerSASL{Mechanisms: b.List(of("sasl.enabled.mechanisms"))}
 	if len(s.Mechanisms) == 0 {
-		b.refuse(of("sasl.enabled.mechanisms"), "is missing, and the listener %s authenticates by SASL", listener)
+		b.Refuse(of("sasl.enabled.mechanisms"), "is missing, and the listener %s authenticates by SASL", listener)
 	}
 	jaas := listenerPrefix + strings.ToLower(listener) + ".plain.sasl.jaas.config"
-	switch text, plain := b.value(jaas), slices.Contains(s.Mechanisms, "PLAIN"); {
+	switch text, plain := b.Value(jaas), slices.Contains(s.Mechanisms, "PLAIN"); {
 	case !b.roles.Broker:
-		if p := b.value("gtc.home.security.protocol"); !strings.HasPrefix(p, "SASL") {
-			b.refuse("listeners", "%s authenticates by SASL, which this node leaves to its home cluster, and gtc.home.security.protocol is %s; take SASL_PLAINTEXT or SASL_SSL", listener, p)
+		if p := b.Value("gtc.home.security.protocol"); !strings.HasPrefix(p, "SASL") {
+			b.Refuse("listeners", "%s authenticates by SASL, which this node leaves to its home cluster, and gtc.home.security.protocol is %s; take SASL_PLAINTEXT or SASL_SSL", listener, p)
 		}
 	case plain && text == "":
-		b.refuse(jaas, "is missing, and the listener offers PLAIN")
+		b.Refuse(jaas, "is missing, and the listener offers PLAIN")
 	case !plain && text != "":
-		b.refuse(jaas, "has no effect: PLAIN is not in sasl.enabled.mechanisms of the listener")
+		b.Refuse(jaas, "has no effect: PLAIN is not in sasl.enabled.mechanisms of the listener")
 	case plain:
 		var err error
 		if s.PlainUsers, err = parsePlainUsers(text); err != nil {
-			b.refuse(jaas, "%v", err)
+			b.Refuse(jaas, "%v", err)
 		}
 	}
 	return s
@@ -161,13 +112,13 @@ func (b *builder) checkListenerKeys(c *Config) {
 		named[strings.ToLower(l.Name)] = l
 		tls, sasl = tls || l.TLS != nil, sasl || l.SASL != nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.settings)) {
+	for _, name := range b.Names() {
 		suffix := name
 		hasTLS, hasSASL, whose := tls, sasl, "no listener"
 		if listener, template, ok := splitListenerKey(name); ok {
 			l, there := named[listener]
 			if !there {
-				b.refuse(name, "%q is not in listeners=%s", listener, b.value("listeners"))
+				b.Refuse(name, "%q is not in listeners=%s", listener, b.Value("listeners"))
 				continue
 			}
 			suffix = strings.TrimPrefix(strings.TrimPrefix(template, listenerPrefix+ListenerName+"."), "plain.")
@@ -175,15 +126,15 @@ func (b *builder) checkListenerKeys(c *Config) {
 		}
 		switch {
 		case strings.HasPrefix(suffix, "ssl.") && !hasTLS:
-			b.refuse(name, "has no effect: %s speaks TLS", whose)
+			b.Refuse(name, "has no effect: %s speaks TLS", whose)
 		case strings.HasPrefix(suffix, "sasl.") && !hasSASL:
-			b.refuse(name, "has no effect: %s authenticates by SASL", whose)
+			b.Refuse(name, "has no effect: %s authenticates by SASL", whose)
 		}
 	}
-	if text := b.value("sasl.scram.credentials"); text != "" {
+	if text := b.Value("sasl.scram.credentials"); text != "" {
 		var err error
 		if c.ScramUsers, err = parseScramUsers(text); err != nil {
-			b.refuse("sasl.scram.credentials", "%v", err)
+			b.Refuse("sasl.scram.credentials", "%v", err)
 		}
 	}
 }
@@ -195,23 +146,23 @@ var principalPattern = regexp.MustCompile(`^[A-Za-z]+:[^\x00]+$`)
 
 // authorizer reads the access control.
 func (b *builder) authorizer(c *Config) {
-	if b.value("authorizer.class.name") == "" {
+	if b.Value("authorizer.class.name") == "" {
 		for _, name := range []string{"super.users", "allow.everyone.if.no.acl.found", "global.transaction.acl.refresh.interval.ms"} {
-			if _, set := b.settings[name]; set {
-				b.refuse(name, "has no effect without authorizer.class.name=%s", StandardAuthorizer)
+			if b.IsSet(name) {
+				b.Refuse(name, "has no effect without authorizer.class.name=%s", StandardAuthorizer)
 			}
 		}
 		return
 	}
 	a := &Authorizer{}
 	// Semicolons, as in Kafka: the name of a certificate has commas.
-	for principal := range strings.SplitSeq(b.value("super.users"), ";") {
+	for principal := range strings.SplitSeq(b.Value("super.users"), ";") {
 		principal = strings.TrimSpace(principal)
 		if principal == "" {
 			continue
 		}
 		if !principalPattern.MatchString(principal) {
-			b.refuse("super.users", "%q is not a principal, as User:alice; semicolons stand between them", principal)
+			b.Refuse("super.users", "%q is not a principal, as User:alice; semicolons stand between them", principal)
 			continue
 		}
 		a.SuperUsers = append(a.SuperUsers, principal)
@@ -220,8 +171,8 @@ func (b *builder) authorizer(c *Config) {
 		}
 	}
 	if !b.roles.Broker {
-		a.AllowIfNoACL = b.bool("allow.everyone.if.no.acl.found")
-		a.RefreshInterval = b.millis("global.transaction.acl.refresh.interval.ms")
+		a.AllowIfNoACL = b.Bool("allow.everyone.if.no.acl.found")
+		a.RefreshInterval = b.Millis("global.transaction.acl.refresh.interval.ms")
 	}
 	c.Authorizer = a
 }

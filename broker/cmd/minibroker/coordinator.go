@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/kafka-gtc/kafka-gtc/broker"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
@@ -183,23 +180,6 @@ func ownCluster(ctx context.Context, opts broker.Options, parts *closers) ([]par
 
 // clientOpts are the way into a cluster.
 func clientOpts(c config.Cluster) ([]kgo.Opt, error) {
-	opts := []kgo.Opt{kgo.SeedBrokers(c.BootstrapServers...)}
-	s := c.Security
-	if s.TLS {
-		t, err := broker.ClientTLS(s)
-		if err != nil {
-			return nil, fmt.Errorf("cluster %s: %w", c.Alias, err)
-		}
-		opts = append(opts, kgo.DialTLSConfig(t))
-	}
-	switch s.SASLMechanism {
-	case "":
-	case "PLAIN":
-		opts = append(opts, kgo.SASL(plain.Auth{User: s.Username, Pass: string(s.Password)}.AsMechanism()))
-	case "SCRAM-SHA-256":
-		opts = append(opts, kgo.SASL(scram.Auth{User: s.Username, Pass: string(s.Password)}.AsSha256Mechanism()))
-	case "SCRAM-SHA-512":
-		opts = append(opts, kgo.SASL(scram.Auth{User: s.Username, Pass: string(s.Password)}.AsSha512Mechanism()))
-	}
-	return opts, nil
+	access, err := c.Security.Open()
+	return append(access.ClientOpts(), kgo.SeedBrokers(c.BootstrapServers...)), err
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
 	"github.com/kafka-gtc/kafka-gtc/conformance/certs"
 	"github.com/kafka-gtc/kafka-gtc/gtc/client"
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -427,7 +428,7 @@ func (w *guardedWorld) noSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Contains(file, []byte("geheim")) || !bytes.Contains(file, []byte("PRIVATE KEY")) || !bytes.Contains(printed, []byte(config.Hidden)) {
+		if !bytes.Contains(file, []byte("geheim")) || !bytes.Contains(file, []byte("PRIVATE KEY")) || !bytes.Contains(printed, []byte(properties.Hidden)) {
 			t.Errorf("%s: the search looks for what was never there", name)
 		}
 		for what, text := range map[string]string{"log": log, "configuration": string(printed)} {
