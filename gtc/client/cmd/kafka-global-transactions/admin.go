@@ -21,7 +21,8 @@ const retryPause = 100 * time.Millisecond
 
 // admin sends the operator's RPCs.
 type admin struct {
-	bootstrap *kgo.Client
+	addrs     []string
+	bootstrap *kgo.Client            // to addrs
 	nodes     map[string]*kgo.Client // by address
 	access    []kgo.Opt              // how to log in
 	out       printer
@@ -38,7 +39,7 @@ func newAdmin(addrs []string, access []kgo.Opt, out printer) (*admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &admin{bootstrap: cl, nodes: map[string]*kgo.Client{}, access: access, out: out}, nil
+	return &admin{addrs: addrs, bootstrap: cl, nodes: map[string]*kgo.Client{}, access: access, out: out}, nil
 }
 
 func (a *admin) close() {
@@ -48,17 +49,38 @@ func (a *admin) close() {
 	}
 }
 
-// ask sends a request to any bootstrap address that answers.
+// errNoRole is a broker's that is no coordinator: kgo has no error of its own
+// for a request that is not offered.
+var errNoRole = errors.New("it does not serve global transactions; name a node whose process.roles has gtc")
+
+// ask sends a request to any bootstrap address that answers and has the role.
 func (a *admin) ask(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	var errs []error
-	for _, b := range a.bootstrap.SeedBrokers() {
-		resp, err := b.Request(ctx, req)
+	for i, b := range a.bootstrap.SeedBrokers() {
+		err := hasRole(ctx, b)
 		if err == nil {
-			return resp, nil
+			var resp kmsg.Response
+			if resp, err = b.Request(ctx, req); err == nil {
+				return resp, nil
+			}
 		}
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("%s: %w", a.addrs[i], err))
 	}
 	return nil, errors.Join(errs...)
+}
+
+// hasRole is nil, errNoRole, or says why the node cannot be asked.
+func hasRole(ctx context.Context, node *kgo.Broker) error {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "kafka-gtc", "0"
+	resp, err := req.RequestWith(ctx, node)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(resp.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == wire.KeyListGlobalTransactions }) {
+		return errNoRole
+	}
+	return nil
 }
 
 // askNode sends a request to the node at an address.
