@@ -38,7 +38,7 @@ var faultCases = []Case{
 		ID: "FAULT-02", Clauses: []string{"C-ATOM-6", "C-PART-4"}, Needs: links, Alone: true,
 		Title: "A lost EndTxn(commit) is sent again", Means: "A participant stays open for ever.",
 		Run: func(r *Run) {
-			r.Ends(r.A, func(n int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
+			r.Listen(r.A, func(n int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
 				if n == 1 {
 					x.Cut()
 				}
@@ -82,7 +82,7 @@ var faultCases = []Case{
 		Title: "A participant that is away after the decision is waited for, and completes", Means: "A cluster's outage tears a commit.",
 		Run: func(r *Run) {
 			cut := r.newHolding()
-			r.Ends(r.B, func(n int, _ *proxy.Exchange, _ *kmsg.EndTxnRequest) {
+			r.Listen(r.B, func(n int, _ *proxy.Exchange, _ *kmsg.EndTxnRequest) {
 				if n == 1 {
 					r.B.link.Cut()
 					cut.first <- struct{}{}
@@ -149,7 +149,7 @@ var faultCases = []Case{
 		Title: "While one EndTxn is not answered no other one is sent", Means: "Two EndTxn of one transaction race, and on transaction.version 1 the second ends the next one.",
 		Run: func(r *Run) {
 			h := r.newHolding()
-			ends := r.Ends(r.A, func(n int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
+			ends := r.Listen(r.A, func(n int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
 				if n == 1 {
 					h.wait(x)
 				}
@@ -178,7 +178,7 @@ var faultCases = []Case{
 		Title: "A participant that is busy is asked again and again, with pauses", Means: "A coordinator gives up, or breaks a cluster that is just coming back.",
 		Run: func(r *Run) {
 			hold := r.newHolding()
-			ends := r.Ends(r.A, func(_ int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
+			ends := r.Listen(r.A, func(_ int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
 				if !hold.over() {
 					x.Answer(refuse(kerr.CoordinatorNotAvailable))
 				}
@@ -210,7 +210,7 @@ var faultCases = []Case{
 		ID: "FAULT-08", Clauses: []string{"C-END-17", "C-PART-9"}, Needs: []Need{NeedParticipants, NeedLinks, NeedV4}, Alone: true,
 		Title: "After an EndTxn v4 whose fate is unknown the answer gives no epoch to go on with", Means: "The late EndTxn ends the client's next transaction.",
 		Run: func(r *Run) {
-			r.Ends(r.A, func(n int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
+			r.Listen(r.A, func(n int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
 				if n == 1 {
 					x.Cut()
 				}

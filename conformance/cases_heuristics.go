@@ -366,7 +366,7 @@ func answeredTwice(n int, code *kerr.Error, clause, what, means string) Case {
 		Title: code.Message + " from EndTxn " + what, Means: means,
 		Run: func(r *Run) {
 			var conns []uint64
-			ends := r.Ends(r.A, func(i int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
+			ends := r.Listen(r.A, func(i int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
 				if i <= 2 {
 					conns = append(conns, x.Conn)
 					x.Answer(refuse(code))

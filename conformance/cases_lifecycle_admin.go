@@ -174,10 +174,10 @@ var looksAtThem = []Case{
 		Title: "A name that is no state is given back as unknown", Means: "A typing error looks like an empty list.",
 		Run: func(r *Run) {
 			req := wire.NewPtrListGlobalTransactionsRequest()
-			req.StateFilters = []string{"Commited", wire.StateOngoing}
+			req.StateFilters = []string{"NoState", wire.StateOngoing}
 			resp := r.listAny(req)
 			r.Refused("ListGlobalTransactions", resp.ErrorCode, nil)
-			r.Check(slices.Equal(resp.UnknownStateFilters, []string{"Commited"}), "unknown states are %v", resp.UnknownStateFilters)
+			r.Check(slices.Equal(resp.UnknownStateFilters, []string{"NoState"}), "unknown states are %v", resp.UnknownStateFilters)
 		},
 		Wrong: []wrong.Fault{wrong.Answers("says nothing of it", func(_ *wire.ListGlobalTransactionsRequest, resp *wire.ListGlobalTransactionsResponse) bool {
 			resp.UnknownStateFilters = nil

@@ -84,7 +84,7 @@ var deaths = []Case{
 		ID: "RECO-05", Clauses: []string{"C-RCV-1", "C-SCAN-2"}, Needs: []Need{NeedParticipants, NeedKill, NeedLinks, NeedQuickScan}, Alone: true,
 		Title: "What was not decided is not ended by a recovery", Means: "Every restart of the coordinator aborts what is healthy.",
 		Run: func(r *Run) {
-			ends := r.Ends(r.A, nil)
+			ends := r.Listen(r.A, nil)
 			s := r.Open()
 			s.Write("v", r.A, r.B)
 			r.crash(nil)

@@ -37,7 +37,7 @@ var securityCases = []Case{
 		ID: "SEC-02", Clauses: []string{"C-SEC-1"}, Needs: []Need{NeedParticipants, NeedPrincipals, NeedLinks},
 		Title: "EndGlobalTxn without WRITE on the id is refused, and nothing is sent", Means: "Anybody ends anybody's transactions.",
 		Run: func(r *Run) {
-			ends, s := r.Ends(r.A, nil), r.Open()
+			ends, s := r.Listen(r.A, nil), r.Open()
 			s.Write("v", r.A, r.B)
 			for _, who := range []string{"stranger", "reader"} {
 				for _, commit := range []bool{true, false} {

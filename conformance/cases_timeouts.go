@@ -106,7 +106,7 @@ var timeoutCases = []Case{
 		ID: "TIME-07", Clauses: []string{"C-SCAN-2"}, Needs: scanLinks,
 		Title: "Nothing is aborted before its timeout", Means: "Healthy transactions are aborted.",
 		Run: func(r *Run) {
-			ends := r.Ends(r.A, nil)
+			ends := r.Listen(r.A, nil)
 			s := r.OpenWith(r.ID(), 2*time.Second, r.A, r.B)
 			began := time.Now()
 			s.Write("v", r.A)
@@ -123,7 +123,7 @@ var timeoutCases = []Case{
 		ID: "TIME-08", Clauses: []string{"C-SCAN-2"}, Needs: scanLinks,
 		Title: "A new session counts the timeout anew", Means: "A client that has just begun is taken for dead.",
 		Run: func(r *Run) {
-			ends := r.Ends(r.A, nil)
+			ends := r.Listen(r.A, nil)
 			s := r.OpenWith(r.ID(), 2*time.Second, r.A, r.B)
 			s.Write("v", r.A)
 			r.Becomes(s.ID, wire.StateOngoing)
@@ -143,7 +143,7 @@ var timeoutCases = []Case{
 		Title: "A transaction of an id that the coordinator does not know is left alone", Means: "Ordinary producers, and those of another coordinator, are aborted.",
 		Run: func(r *Run) {
 			id, topic := r.ID(), r.Topic(r.A)
-			ends := r.Ends(r.A, nil)
+			ends := r.Listen(r.A, nil)
 			q := r.Producer(r.A, id, NoTimeout)
 			q.Write(topic, "v")
 			r.Never("a foreign transaction is ended", 6*r.s.target.ScanInterval, func() (bool, string) {
@@ -173,7 +173,7 @@ var timeoutCases = []Case{
 		Title: "A decided commit that is pending for longer than the timeout is not aborted", Means: "A decided commit is torn because a cluster was away.",
 		Run: func(r *Run) {
 			h := r.newHolding()
-			ends := r.Ends(r.B, func(_ int, x *proxy.Exchange, req *kmsg.EndTxnRequest) {
+			ends := r.Listen(r.B, func(_ int, x *proxy.Exchange, req *kmsg.EndTxnRequest) {
 				if !h.over() && req.Commit {
 					x.Answer(refuse(kerr.CoordinatorLoadInProgress))
 				}
@@ -284,7 +284,7 @@ var timeoutCases = []Case{
 					bad <- struct{}{}
 				}
 			})
-			ends := r.Ends(r.A, nil)
+			ends := r.Listen(r.A, nil)
 			s := r.OpenWith(r.ID(), short, r.A, r.B)
 			s.Write("v", r.A)
 			was := s.Producers[r.A].Ref()

@@ -81,7 +81,7 @@ func right(t *testing.T, all []*bench) {
 		}
 	}
 	for _, c := range only() {
-		if !applied[c.ID] && !slices.Contains(c.Needs, conformance.NeedHistory) {
+		if !applied[c.ID] && !isLong(c) {
 			t.Errorf("%s applies to no target", c.ID)
 		}
 	}
@@ -105,11 +105,16 @@ func proofs(t *testing.T, all []*bench) {
 		}
 	}
 	for _, c := range left {
-		if slices.Contains(c.Needs, conformance.NeedHistory) {
-			continue // proved on Apache Kafka (kafka_test.go)
+		if isLong(c) {
+			continue
 		}
 		t.Errorf("%s applies to no target", c.ID)
 	}
+}
+
+// isLong says that a case is run by kafka_test.go and scripts/conformance.
+func isLong(c *conformance.Case) bool {
+	return slices.Contains(c.Needs, conformance.NeedHistory) || slices.Contains(c.Needs, conformance.NeedNodes) && slices.Contains(c.Needs, conformance.NeedPause)
 }
 
 func tell(t *testing.T, trace []report.Event) {

@@ -75,7 +75,7 @@ func (r *Run) holdVotes(p *Participant) *holding {
 // id.
 func (r *Run) holdEnds(p *Participant) *holding {
 	h := r.newHolding()
-	r.Ends(p, func(_ int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
+	r.Listen(p, func(_ int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) {
 		if h.over() {
 			return
 		}

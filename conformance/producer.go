@@ -161,18 +161,18 @@ func recordBatch(producerID int64, epoch int16, sequence int32, attributes int16
 	return b.AppendTo(nil)
 }
 
-// ends is a rule that counts and remembers the EndTxn that the coordinator
+// Ends is a rule that counts and remembers the EndTxn that the coordinator
 // sends, leaving out those by which InitGlobalTxn asks whether it may (producer
 // id -1).
-type ends struct {
+type Ends struct {
 	r  *Run
 	at chan *kmsg.EndTxnRequest
 }
 
-// Ends remembers the EndTxn of the coordinator at p, with a hook for each that
+// Listen remembers the EndTxn of the coordinator at p, with a hook for each that
 // may be nil.
-func (r *Run) Ends(p *Participant, f func(n int, x *proxy.Exchange, req *kmsg.EndTxnRequest)) *ends {
-	e := &ends{r: r, at: make(chan *kmsg.EndTxnRequest, 10_000)}
+func (r *Run) Listen(p *Participant, f func(n int, x *proxy.Exchange, req *kmsg.EndTxnRequest)) *Ends {
+	e := &Ends{r: r, at: make(chan *kmsg.EndTxnRequest, 10_000)}
 	n := make(chan int, 1)
 	n <- 0
 	p.OnRequest(r, func(x *proxy.Exchange) {
@@ -191,7 +191,7 @@ func (r *Run) Ends(p *Participant, f func(n int, x *proxy.Exchange, req *kmsg.En
 }
 
 // All are those that came since the last call.
-func (e *ends) All() (all []*kmsg.EndTxnRequest) {
+func (e *Ends) All() (all []*kmsg.EndTxnRequest) {
 	for {
 		select {
 		case req := <-e.at:
@@ -203,7 +203,7 @@ func (e *ends) All() (all []*kmsg.EndTxnRequest) {
 }
 
 // First waits for one.
-func (e *ends) First() *kmsg.EndTxnRequest {
+func (e *Ends) First() *kmsg.EndTxnRequest {
 	select {
 	case req := <-e.at:
 		return req

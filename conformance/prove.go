@@ -24,7 +24,7 @@ type Proof struct {
 
 // stallDeadline is that of a case whose wrong target never does what the case
 // waits for.
-const stallDeadline = 6 * time.Second
+const stallDeadline = 4 * time.Second
 
 // Prove runs each case against each of its wrong targets. The suite's target
 // must be right, and have its participants behind backs, in the
@@ -100,7 +100,7 @@ func (t *Target) spoil(ctx context.Context, h proxy.Hooks) (stop func(), err err
 		}
 	}
 	front := func(address string) string {
-		p := first
+		var p *proxy.Proxy
 		switch {
 		case address == "" || err != nil:
 			return address

@@ -2,13 +2,12 @@ package conformance
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +37,7 @@ type Suite struct {
 
 // Open asks the target and its participants, and begins to listen in.
 func Open(ctx context.Context, t *Target) (*Suite, error) {
-	s := &Suite{Parallel: 8, Deadline: time.Minute, target: t, run: strconv.FormatUint(rand.Uint64()>>20, 36)}
+	s := &Suite{Parallel: 8, Deadline: time.Minute, target: t, run: unique(7)}
 	if t.Bootstrap == "" {
 		return nil, fmt.Errorf("%w: no address of a coordinator (bootstrap.servers)", errTarget)
 	}
@@ -98,6 +97,9 @@ func (s *Suite) probe(ctx context.Context, p *Participant) error {
 	}
 	return nil
 }
+
+// unique is a part of a name that no other run has.
+func unique(n int) string { return strings.ToLower(rand.Text()[:n]) }
 
 // Close ends all connections.
 func (s *Suite) Close() {
@@ -160,7 +162,7 @@ func (s *Suite) one(ctx context.Context, c *Case, setup func(*Run)) report.Resul
 	r := &Run{
 		s: s, ctx: ctx, idle: map[string][]*conn{}, routes: map[string]string{},
 		// What one run wrote does not begin as what another did.
-		name: fmt.Sprintf("conformance-%s-%s-%s-", s.run, strings.ToLower(c.ID), strconv.FormatUint(rand.Uint64()>>40, 36)),
+		name: fmt.Sprintf("conformance-%s-%s-%s-", s.run, strings.ToLower(c.ID), unique(4)),
 	}
 	r.trace = &trace{began: time.Now()}
 	if len(s.participants) >= 2 {

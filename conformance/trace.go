@@ -96,7 +96,7 @@ func describe(m any) string {
 }
 
 func write(b *strings.Builder, v reflect.Value) {
-	switch v.Kind() {
+	switch v.Kind() { //nolint:exhaustive // the rest are numbers and booleans
 	case reflect.Pointer, reflect.Interface:
 		if v.IsNil() {
 			b.WriteString("null")

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -322,7 +321,7 @@ func (r *Rig) actions(n *node.Node) conformance.NodeTarget {
 // connections, one of which could sit on it before the node does.
 var ports atomic.Uint32
 
-func init() { ports.Store(rand.Uint32N(10_000)) }
+func init() { ports.Store(uint32(os.Getpid()) * 37 % 10_000) }
 
 func (r *Rig) freeAddr(ctx context.Context) string {
 	for {

@@ -54,9 +54,9 @@ func (f *proveFlags) prove(ctx context.Context, out io.Writer) error {
 	caught := map[string]string{}
 	missed := 0
 	for _, r := range rigs {
-		s, err := conformance.Open(ctx, r.Target)
-		if err != nil {
-			return err
+		s, openErr := conformance.Open(ctx, r.Target)
+		if openErr != nil {
+			return openErr
 		}
 		now, later := s.Applicable(left)
 		for _, p := range s.Prove(ctx, now, r.Backs, func(conformance.Proof) {}) {

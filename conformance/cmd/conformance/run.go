@@ -146,7 +146,8 @@ func (o *outputs) write(out io.Writer, runs []*report.Run) error {
 		name  string
 		write func(io.Writer, []*report.Run) error
 	}{
-		{o.html, report.WriteHTML}, {o.junit, report.WriteJUnit},
+		{o.html, report.WriteHTML},
+		{o.junit, report.WriteJUnit},
 		{o.json, func(w io.Writer, runs []*report.Run) error { return runs[0].WriteJSON(w) }},
 	} {
 		if f.name == "" {
