@@ -93,6 +93,19 @@ func TestCasesAreWellFormed(t *testing.T) {
 	}
 }
 
+func TestKIPNamesTheCasesOfEachClause(t *testing.T) {
+	kip, err := os.ReadFile("../KIP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(conformance.ListClauses(string(kip)), "\n")
+	for i, got := range strings.Split(string(kip), "\n") {
+		if got != want[i] {
+			t.Fatalf("KIP.md has %q, want %q: run `go run ./conformance/cmd/conformance list --kip KIP.md`", got, want[i])
+		}
+	}
+}
+
 // The table is written by `conformance prove --readme conformance/README.md`.
 func TestTheTableOfProofsIsCurrent(t *testing.T) {
 	readme, err := os.ReadFile("README.md")

@@ -42,3 +42,31 @@ func ClauseCases() map[string][]string {
 	}
 	return by
 }
+
+// ListClauses writes the ids of the cases into KIP.md's list of clauses, and
+// returns the page.
+func ListClauses(kip string) string {
+	const heading = "\n## List of clauses\n"
+	head, list, found := strings.Cut(kip, heading)
+	if !found {
+		return kip
+	}
+	by := ClauseCases()
+	lines := strings.Split(list, "\n")
+	for i, line := range lines {
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		if !strings.HasPrefix(line, "| ") || len(cells) < 2 {
+			continue
+		}
+		clause, subject := strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1])
+		switch {
+		case clause == "clause":
+			lines[i] = "| clause | subject | cases of the conformance suite |"
+		case clause == "---":
+			lines[i] = "| --- | --- | --- |"
+		default:
+			lines[i] = fmt.Sprintf("| %s | %s | %s |", clause, subject, strings.Join(by[clause], " "))
+		}
+	}
+	return head + heading + strings.Join(lines, "\n")
+}

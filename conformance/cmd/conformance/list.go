@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -13,9 +14,13 @@ import (
 
 func listCommand() *cobra.Command {
 	var f conformance.Filter
+	var kip string
 	cmd := &cobra.Command{
 		Use: "list", Short: "The cases, with the clauses of KIP.md that they test", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if kip != "" {
+				return listClauses(kip)
+			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			cases := f.Select(conformance.Cases())
 			for _, c := range cases {
@@ -31,7 +36,16 @@ func listCommand() *cobra.Command {
 		},
 	}
 	filterFlags(cmd, &f)
+	cmd.Flags().StringVar(&kip, "kip", "", "write the ids into this KIP.md's list of clauses, and nothing else")
 	return cmd
+}
+
+func listClauses(kip string) error {
+	text, err := os.ReadFile(kip)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(kip, []byte(conformance.ListClauses(string(text))), 0o644)
 }
 
 func reportCommand() *cobra.Command {
