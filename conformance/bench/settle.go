@@ -168,8 +168,7 @@ func (s *settling) stop() {
 		_ = c.Down(ctx)
 	}
 	for _, h := range s.holders {
-		h.close()
-		h.conns.Wait()
+		h.Close()
 	}
 }
 
