@@ -339,7 +339,7 @@ func (c *conn) nextUpstream(in *bufio.Reader, a *answer) ([]byte, error) {
 		err = checkID(frame, a.req.correlationID)
 	}
 	if err == nil {
-		err = c.f.opts.Embedded.storage.err()
+		err = c.f.stored(a.req.key)
 	}
 	journal := c.f.journals(a.req.key)
 	if err != nil {
@@ -365,6 +365,21 @@ func (c *conn) nextUpstream(in *bufio.Reader, a *answer) ([]byte, error) {
 	}
 	return encodeResponse(a.req.correlationID, a.plan.edit(resp)), nil
 }
+
+// stored says that what a request has written is on the disk, before its answer
+// leaves.
+func (f *Front) stored(key int16) error {
+	if slices.Contains(written, kmsg.Key(key)) {
+		return f.opts.Embedded.storage.settled()
+	}
+	return f.opts.Embedded.storage.err()
+}
+
+// written are the requests whose answer promises that something is kept.
+var written = append([]kmsg.Key{
+	kmsg.Produce, kmsg.OffsetCommit, kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.DeleteRecords, kmsg.CreatePartitions,
+	kmsg.AddPartitionsToTxn,
+}, journalled...)
 
 // record gives an answer, or that there is none, to the journal.
 func (f *Front) record(req kmsg.Request, resp kmsg.Response) error {

@@ -73,15 +73,21 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 		opts = append(opts, kfake.DataDir(cfg.LogDir))
 		if cfg.SyncWrites {
 			opts = append(opts, kfake.SyncWrites())
+			// Opened before anything is written: errors of before are not told.
+			if store.dir, err = os.Open(cfg.LogDir); err != nil {
+				return nil, fmt.Errorf("opening the data directory: %w", err)
+			}
+			store.sync = syncer(store.dir)
 		}
 	}
 	e := &Embedded{ln: ln, storage: store, clusterID: clusterID}
 	opts = append(opts, e.accessControl(cfg)...)
 	if e.cluster, err = kfake.NewCluster(opts...); err != nil {
+		store.close()
 		return nil, fmt.Errorf("starting the embedded broker: %w", err)
 	}
 	if err = e.loadProducers(cfg.LogDir); err != nil {
-		e.cluster.Close()
+		e.Close()
 		return nil, fmt.Errorf("looking for transactional producers: %w", err)
 	}
 	return e, nil
@@ -132,6 +138,7 @@ func (e *Embedded) Close() {
 	if e.storage.err() == nil {
 		e.cluster.Close()
 	}
+	e.storage.close()
 }
 
 // Dial connects to kfake itself, past the front: for the node's own clients

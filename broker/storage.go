@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 
@@ -16,9 +17,22 @@ import (
 type storage struct {
 	log zerolog.Logger
 
+	// sync, when not nil, is what the system says of all that was written to the
+	// data directory; see settled.
+	sync func() error
+	dir  *os.File // that sync is about; nil without
+
 	mu     sync.Mutex
 	failed error
 	tell   []func(error)
+	// next is the look that those wait for who came during the one under way.
+	next    *look
+	looking bool
+}
+
+// look is one call of sync, and who waits for it.
+type look struct {
+	done chan struct{}
 }
 
 func newStorage(log zerolog.Logger) *storage {
@@ -63,6 +77,13 @@ func (s *storage) fail(err error) {
 	}
 }
 
+// close is called when nobody waits any more.
+func (s *storage) close() {
+	if s.dir != nil {
+		_ = s.dir.Close() // nothing was written to it
+	}
+}
+
 // err is the first failure.
 func (s *storage) err() error {
 	s.mu.Lock()
@@ -78,4 +99,47 @@ func (s *storage) onFailure(tell func(error)) {
 		tell(s.failed)
 	}
 	s.tell = append(s.tell, tell)
+}
+
+// settled waits until the system has said that what was written so far is on
+// the disk, and returns the first failure of all. kfake does not look at what
+// fsync returns, so a disk that takes a decision and loses it would go unseen:
+// the system tells an error once to each who opened the file system before it,
+// and this is ours to be told. Looks are shared by all who come during one.
+func (s *storage) settled() error {
+	if s.sync == nil {
+		return s.err()
+	}
+	s.mu.Lock()
+	l := s.next
+	if l == nil {
+		l = &look{done: make(chan struct{})}
+		s.next = l
+		if !s.looking {
+			s.looking = true
+			go s.look()
+		}
+	}
+	s.mu.Unlock()
+	<-l.done
+	return s.err()
+}
+
+// look calls sync until nobody waits.
+func (s *storage) look() {
+	for {
+		s.mu.Lock()
+		l := s.next
+		s.next = nil
+		if l == nil {
+			s.looking = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		if err := s.sync(); err != nil {
+			s.fail(fmt.Errorf("the system could not bring the data directory to the disk: %w", err))
+		}
+		close(l.done)
+	}
 }
