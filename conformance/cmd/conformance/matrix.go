@@ -36,6 +36,7 @@ type matrixFlags struct {
 	runFlags
 	quick bool
 	dir   string
+	done  int // runs
 }
 
 func matrixCommand() *cobra.Command {
@@ -80,12 +81,17 @@ func (f *matrixFlags) matrix(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for i, r := range runs {
-		if err = toFile(filepath.Join(f.dir, fmt.Sprintf("run-%d.json", i)), r.WriteJSON); err != nil {
-			return err
-		}
-	}
 	return f.write(out, runs)
+}
+
+// one runs the suite, and keeps what it found before the next one begins.
+func (f *matrixFlags) one(ctx context.Context, t *conformance.Target) (*report.Run, error) {
+	r, err := f.suite(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	f.done++
+	return r, toFile(filepath.Join(f.dir, fmt.Sprintf("run-%d.json", f.done)), r.WriteJSON)
 }
 
 func (f *matrixFlags) quickRuns(ctx context.Context, binary string) (runs []*report.Run, err error) {
@@ -100,7 +106,7 @@ func (f *matrixFlags) quickRuns(ctx context.Context, binary string) (runs []*rep
 			break
 		}
 		var run *report.Run
-		if run, err = f.suite(ctx, r.Target); err == nil {
+		if run, err = f.one(ctx, r.Target); err == nil {
 			runs = append(runs, run)
 		}
 	}
@@ -133,5 +139,5 @@ func (f *matrixFlags) column(ctx context.Context, binary string, i int, c column
 	if err != nil {
 		return nil, err
 	}
-	return f.suite(ctx, r.Target)
+	return f.one(ctx, r.Target)
 }
