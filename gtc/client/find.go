@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -68,6 +69,10 @@ func findAt(ctx context.Context, node *kgo.Broker, ids []string) (map[string]str
 	req.CoordinatorKeys = ids
 	resp, err := req.RequestWith(ctx, node)
 	if err != nil {
+		if errors.Is(err, io.EOF) {
+			// ApiVersions is answered before a login, what comes next is not.
+			err = fmt.Errorf("the node closed the connection, as it does when a login (SASL) is missing: %w", err)
+		}
 		return nil, fmt.Errorf("find the coordinator of %q: %w", ids[0], err)
 	}
 	nodes := map[string]string{}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -44,6 +45,24 @@ func (s *Service) allows(who Caller, right Right, id string) bool {
 	return s.o.Authorizer == nil || s.o.Authorizer.Allows(who, right, id)
 }
 
+// lacks tells people which ACL is missing. It holds nothing but what the caller
+// has said, so it is the same whether the id exists or not (C-SEC-1).
+func lacks(who Caller, right Right, id string) string {
+	what := map[Right]string{
+		RightDescribe: "DESCRIBE", RightUse: "WRITE", RightOpen: "WRITE and TWO_PHASE_COMMIT", RightResolve: "ALTER on the Cluster",
+	}[right]
+	if right != RightResolve {
+		what += fmt.Sprintf(" on the TransactionalId %q", id)
+	}
+	return fmt.Sprintf("%s at host %s needs %s", who.Principal, who.Host, what)
+}
+
+// deniedError is a refusal with a text for people.
+type deniedError struct{ text string }
+
+func (e *deniedError) Error() string { return e.text }
+func (e *deniedError) Unwrap() error { return kerr.TransactionalIDAuthorizationFailed }
+
 // authorized answers a request that the caller may make, and refuses any other
 // before anything is looked up: the same refusal whether the id exists or not,
 // whose it is, and which node has it.
@@ -53,14 +72,14 @@ func (s *Service) authorized(ctx context.Context, who Caller, req kmsg.Request) 
 	case *wire.InitGlobalTxnRequest:
 		if !s.allows(who, RightOpen, req.GlobalTransactionalID) {
 			resp := req.ResponseKind().(*wire.InitGlobalTxnResponse)
-			resp.ErrorCode = denied
+			resp.ErrorCode, resp.ErrorMessage = denied, text(lacks(who, RightOpen, req.GlobalTransactionalID))
 			return resp
 		}
 		return s.initGlobalTxn(ctx, req)
 	case *wire.EndGlobalTxnRequest:
 		if !s.allows(who, RightUse, req.GlobalTransactionalID) {
 			resp := req.ResponseKind().(*wire.EndGlobalTxnResponse)
-			resp.ErrorCode = denied
+			resp.ErrorCode, resp.ErrorMessage = denied, text(lacks(who, RightUse, req.GlobalTransactionalID))
 			return resp
 		}
 		return s.endGlobalTxn(ctx, req)
@@ -71,7 +90,7 @@ func (s *Service) authorized(ctx context.Context, who Caller, req kmsg.Request) 
 	case *wire.ResolveGlobalTransactionRequest:
 		if !s.allows(who, RightResolve, "") {
 			resp := req.ResponseKind().(*wire.ResolveGlobalTransactionResponse)
-			resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+			resp.ErrorCode, resp.ErrorMessage = kerr.ClusterAuthorizationFailed.Code, text(lacks(who, RightResolve, ""))
 			return resp
 		}
 		return s.resolve(ctx, who, req)

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -71,7 +72,8 @@ func TestARefusalDoesNotTellWhetherTheIDExists(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"alice-1", "alice-2"} {
-		if _, _, _, err := st.s.FindCoordinator("User:bob", "h", id); err == nil || err.Error() != kerr.TransactionalIDAuthorizationFailed.Error() {
+		_, _, _, err := st.s.FindCoordinator("User:bob", "h", id)
+		if !errors.Is(err, kerr.TransactionalIDAuthorizationFailed) || err.Error() != "User:bob at host h needs DESCRIBE on the TransactionalId \""+id+"\"" {
 			t.Errorf("FindCoordinator of %s: %v", id, err)
 		}
 	}

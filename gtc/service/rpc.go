@@ -26,8 +26,8 @@ func (s *Service) Handle(ctx context.Context, principal, host string, req kmsg.R
 // FindCoordinator names the node that coordinates an id, to a principal that
 // may look at it.
 func (s *Service) FindCoordinator(principal, from, id string) (nodeID int32, host string, port int32, err error) {
-	if !s.allows(Caller{Principal: principal, Host: from}, RightDescribe, id) {
-		return -1, "", -1, kerr.TransactionalIDAuthorizationFailed
+	if who := (Caller{Principal: principal, Host: from}); !s.allows(who, RightDescribe, id) {
+		return -1, "", -1, &deniedError{lacks(who, RightDescribe, id)}
 	}
 	if s.o.Membership == nil {
 		return s.o.NodeID, s.o.Host, s.o.Port, nil
@@ -254,6 +254,7 @@ func (s *Service) describe(ctx context.Context, who Caller, req *wire.DescribeGl
 		one := wire.NewDescribeGlobalTransactionsResponseGlobalTransaction()
 		if !s.allows(who, RightDescribe, id) {
 			one.GlobalTransactionalID, one.ErrorCode = id, kerr.TransactionalIDAuthorizationFailed.Code
+			one.ErrorMessage = text(lacks(who, RightDescribe, id))
 			resp.GlobalTransactions = append(resp.GlobalTransactions, one)
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -63,6 +64,10 @@ func (a *admin) ask(ctx context.Context, req kmsg.Request) (kmsg.Response, error
 			if resp, err = b.Request(ctx, req); err == nil {
 				return resp, nil
 			}
+			if errors.Is(err, io.EOF) {
+				// ApiVersions is answered before a login, what comes next is not.
+				err = fmt.Errorf("the node closed the connection, as it does when a login (SASL, by --command-config) is missing: %w", err)
+			}
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", a.addrs[i], err))
 	}
@@ -113,7 +118,7 @@ func (a *admin) coordinator(ctx context.Context, id string) (string, error) {
 	if len(found) != 1 {
 		return "", fmt.Errorf("find the coordinator of %s: %d answers to one question", id, len(found))
 	}
-	if err := wire.ErrorForCode(found[0].ErrorCode); err != nil {
+	if err := answered(found[0].ErrorCode, found[0].ErrorMessage); err != nil {
 		return "", fmt.Errorf("find the coordinator of %s: %w", id, err)
 	}
 	return net.JoinHostPort(found[0].Host, strconv.Itoa(int(found[0].Port))), nil
