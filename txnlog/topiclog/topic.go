@@ -74,6 +74,9 @@ func createTopic(ctx context.Context, admin *kadm.Client, o *Options) error {
 		// and no decision must depend on its clock.
 		"message.timestamp.type": set("LogAppendTime"),
 	}, o.Topic)
+	if errors.Is(err, kerr.InvalidReplicationFactor) {
+		err = fmt.Errorf("%w; set global.transaction.state.log.replication.factor and .min.isr to what the home cluster has brokers for", err)
+	}
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 		return fmt.Errorf("topiclog: cannot create topic %s with %d partitions, replication factor %d, min.insync.replicas %d: %w",
 			o.Topic, o.Partitions, o.ReplicationFactor, o.MinInsyncReplicas, err)
