@@ -24,6 +24,7 @@ var elsewhere = map[string]string{
 	"C-CLI-8":   "gtc/client: of a client, not of a coordinator",
 	"C-CLI-9":   "gtc/client: of a client, not of a coordinator",
 	"C-CLI-10":  "gtc/client: of a client, not of a coordinator",
+	"C-CLI-11":  "gtc/client: of a client, not of a coordinator",
 	"C-SEC-6":   "broker/acl: every rule of the authorizer",
 	"C-SEC-7":   "gtc/participant: which addresses are dialled",
 }
