@@ -2,20 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
 	"github.com/kafka-gtc/kafka-gtc/broker"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
 	"github.com/kafka-gtc/kafka-gtc/gtc/assign"
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/cmd/program"
 	"github.com/kafka-gtc/kafka-gtc/gtc/participant"
 	"github.com/kafka-gtc/kafka-gtc/gtc/service"
 )
@@ -75,21 +72,5 @@ func serveMetrics(ctx context.Context, at config.HostPort, metrics prometheus.Co
 	if err = registry.Register(metrics); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))))
-	if err != nil {
-		return nil, fmt.Errorf("listening (metrics.listener): %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
-	log.Info().Stringer("address", ln.Addr()).Msg("metrics under /metrics")
-	return func() error {
-		closeErr := server.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			closeErr = errors.Join(closeErr, err)
-		}
-		return closeErr
-	}, nil
+	return program.ServeMetrics(ctx, net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))), registry, log)
 }

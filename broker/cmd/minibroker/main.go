@@ -8,32 +8,14 @@
 package main
 
 import (
-	"context"
-	"io"
-	"os"
-	"os/signal"
-	"syscall"
-	"time"
-
-	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/cmd/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	// From the first signal on the next one has its usual effect.
-	context.AfterFunc(ctx, stop)
-
-	log := newLogger(os.Stderr)
-	if err := command(log).ExecuteContext(ctx); err != nil {
-		report(log, err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main(command) }
 
 // flags are what the command line says besides the configuration.
 type flags struct {
@@ -92,26 +74,4 @@ func load(args []string, f flags) (*config.Config, error) {
 		overrides = append(overrides, "log.level="+f.logLevel)
 	}
 	return config.Load(path, overrides)
-}
-
-// newLogger writes for a person on a terminal and for a machine otherwise.
-func newLogger(w *os.File) zerolog.Logger {
-	var out io.Writer = w
-	if isatty.IsTerminal(w.Fd()) {
-		out = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly}
-	}
-	zerolog.TimeFieldFormat = zerolog.TimeFormatUnixMs
-	return zerolog.New(out).With().Timestamp().Logger()
-}
-
-// report logs each of several errors on a line of its own.
-func report(log zerolog.Logger, err error) {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		log.Error().Msg(err.Error())
-		return
-	}
-	for _, e := range joined.Unwrap() {
-		log.Error().Msg(e.Error())
-	}
 }

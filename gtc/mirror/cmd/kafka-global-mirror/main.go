@@ -11,37 +11,17 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/cmd/program"
 	"github.com/kafka-gtc/kafka-gtc/gtc/mirror"
 	"github.com/kafka-gtc/kafka-gtc/gtc/mirror/config"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	// From the first signal on the next one has its usual effect.
-	context.AfterFunc(ctx, stop)
-
-	log := newLogger(os.Stderr)
-	if err := command(log).ExecuteContext(ctx); err != nil {
-		report(log, err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main(command) }
 
 func command(log zerolog.Logger) *cobra.Command {
 	var overrides []string
@@ -76,7 +56,7 @@ func command(log zerolog.Logger) *cobra.Command {
 	return cmd
 }
 
-func run(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
+func run(ctx context.Context, cfg *config.Config, log zerolog.Logger) (err error) {
 	registry := prometheus.NewRegistry()
 	o := cfg.Mirror
 	o.Clock, o.Logger, o.Registerer = mirror.SystemClock(), log, registry
@@ -85,52 +65,11 @@ func run(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 		return err
 	}
 	if cfg.Metrics != "" {
-		stop, err := serveMetrics(ctx, cfg.Metrics, registry, log)
-		if err != nil {
-			return err
+		stop, metricsErr := program.ServeMetrics(ctx, cfg.Metrics, registry, log)
+		if metricsErr != nil {
+			return metricsErr
 		}
-		defer stop()
+		defer func() { err = errors.Join(err, stop()) }()
 	}
 	return m.Run(ctx)
-}
-
-// serveMetrics offers /metrics until stop is called.
-func serveMetrics(ctx context.Context, addr string, registry *prometheus.Registry, log zerolog.Logger) (stop func(), err error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("metrics.listener: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error().Err(err).Msg("metrics are no longer served")
-		}
-	}()
-	log.Info().Str("address", l.Addr().String()).Msg("metrics on /metrics")
-	return func() { _ = server.Close() }, nil
-}
-
-// newLogger writes for a person on a terminal and for a machine otherwise.
-func newLogger(w *os.File) zerolog.Logger {
-	var out io.Writer = w
-	if isatty.IsTerminal(w.Fd()) {
-		out = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly}
-	}
-	zerolog.TimeFieldFormat = zerolog.TimeFormatUnixMs
-	return zerolog.New(out).With().Timestamp().Logger()
-}
-
-// report logs each of several errors on a line of its own.
-func report(log zerolog.Logger, err error) {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		log.Error().Msg(err.Error())
-		return
-	}
-	for _, e := range joined.Unwrap() {
-		log.Error().Msg(e.Error())
-	}
 }

@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 )
 
@@ -77,31 +74,5 @@ func TestEndsWhenTold(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "the flow begins again") || !strings.Contains(log.String(), "cluster us") {
 		t.Errorf("log: %s", log.String())
-	}
-}
-
-func TestMetricsAreServed(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "mirror_test"})
-	registry.MustRegister(gauge)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
-	stop, err := serveMetrics(t.Context(), addr, registry, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	resp, err := http.Get("http://" + addr + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || !strings.Contains(string(body), "mirror_test 0") {
-		t.Errorf("%v: %s", err, body)
 	}
 }
