@@ -1,15 +1,17 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/magiconair/properties"
+	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 )
 
 // Target is what the suite is told of the implementation under test.
@@ -73,89 +75,115 @@ type NodeTarget struct {
 
 var errTarget = errors.New("conformance: target file")
 
-// targetKeys are the keys of a target file besides participant.*, node.* and
-// principal.*.
-var targetKeys = []string{
-	"name", "bootstrap.servers", "command.config", "participants", "nodes", "home.bootstrap.servers", "home.command.config", "metrics.url", "without.role.bootstrap.servers",
-	"unreachable.cluster.id", "mismatch.cluster.id", "closed.cluster.id",
-	"scan.interval.ms", "max.timeout.ms", "request.timeout.ms", "expiration.ms",
+// targetKeys are the keys of a target file, without those of participants and
+// nodes.
+var targetKeys = []properties.Key{
+	{Name: "name", Type: properties.String},
+	{Name: "bootstrap.servers", Type: properties.List},
+	{Name: "command.config", Type: properties.String},
+	{Name: "participants", Type: properties.List},
+	{Name: "nodes", Type: properties.List},
+	{Name: "principal.reader", Type: properties.String},
+	{Name: "principal.stranger", Type: properties.String},
+	{Name: "principal.operator", Type: properties.String},
+	{Name: "home.bootstrap.servers", Type: properties.List},
+	{Name: "home.command.config", Type: properties.String},
+	{Name: "metrics.url", Type: properties.String},
+	{Name: "without.role.bootstrap.servers", Type: properties.List},
+	{Name: "unreachable.cluster.id", Type: properties.String},
+	{Name: "mismatch.cluster.id", Type: properties.String},
+	{Name: "closed.cluster.id", Type: properties.String},
+	{Name: "scan.interval.ms", Type: properties.Long, Default: "10000", Min: 1, Max: maxMillis},
+	{Name: "max.timeout.ms", Type: properties.Long, Default: "900000", Min: 1, Max: maxMillis},
+	{Name: "request.timeout.ms", Type: properties.Long, Default: "10000", Min: 1, Max: maxMillis},
+	{Name: "expiration.ms", Type: properties.Long, Default: "604800000", Min: 1, Max: maxMillis},
+}
+
+// maxMillis is the longest time.Duration.
+const maxMillis = int64(math.MaxInt64 / time.Millisecond)
+
+var (
+	participantKeys = []string{"bootstrap.servers", "via", "command.config"}
+	nodeKeys        = []string{"kill", "start", "pause", "resume"}
+)
+
+// targetSchema is that of a target with these participants and nodes.
+func targetSchema(participants, nodes []string) properties.Schema {
+	keys := slices.Clone(targetKeys)
+	add := func(prefix string, names, suffixes []string) {
+		for _, name := range names {
+			for _, suffix := range suffixes {
+				keys = append(keys, properties.Key{Name: prefix + name + "." + suffix, Type: properties.String})
+			}
+		}
+	}
+	add("participant.", participants, participantKeys)
+	add("node.", nodes, nodeKeys)
+	s := properties.SchemaOf(keys)
+	s.Listed = "conformance/README.md lists those there are; participants and nodes are named by the keys of these names"
+	return s
 }
 
 // ReadTarget reads a properties file; conformance/README.md describes it.
 func ReadTarget(file string) (*Target, error) {
-	p, err := properties.LoadFile(file, properties.UTF8)
+	p, err := properties.Load(file, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errTarget, err)
 	}
+	p.Check(targetSchema(p.List("participants"), p.List("nodes")))
+	if err = p.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errTarget, err)
+	}
 	t := &Target{
-		Name: p.GetString("name", file), Bootstrap: p.GetString("bootstrap.servers", ""),
-		Home: p.GetString("home.bootstrap.servers", ""), Metrics: p.GetString("metrics.url", ""),
-		Unreachable: p.GetString("unreachable.cluster.id", ""), Mismatch: p.GetString("mismatch.cluster.id", ""),
-		Plain:  p.GetString("without.role.bootstrap.servers", ""),
-		Closed: p.GetString("closed.cluster.id", ""), Principals: map[string]*Security{},
+		Name: cmp.Or(p.Value("name"), file), Bootstrap: p.Value("bootstrap.servers"),
+		Home: p.Value("home.bootstrap.servers"), Metrics: p.Value("metrics.url"),
+		Unreachable: p.Value("unreachable.cluster.id"), Mismatch: p.Value("mismatch.cluster.id"),
+		Plain: p.Value("without.role.bootstrap.servers"), Closed: p.Value("closed.cluster.id"),
+		ScanInterval: p.Millis("scan.interval.ms"), MaxTimeout: p.Millis("max.timeout.ms"),
+		RequestTimeout: p.Millis("request.timeout.ms"), Expiration: p.Millis("expiration.ms"),
+		Principals: map[string]*Security{},
 	}
-	if err = t.readTimes(p); err == nil {
-		err = t.readParts(p)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", errTarget, file, err)
+	t.readParts(p)
+	if err = p.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errTarget, err)
 	}
 	return t, nil
 }
 
-func (t *Target) readTimes(p *properties.Properties) error {
-	for key, into := range map[string]struct {
-		to  *time.Duration
-		def int64
-	}{
-		"scan.interval.ms": {&t.ScanInterval, 10_000}, "max.timeout.ms": {&t.MaxTimeout, 900_000},
-		"request.timeout.ms": {&t.RequestTimeout, 10_000}, "expiration.ms": {&t.Expiration, 604_800_000},
-	} {
-		ms := p.GetInt64(key, into.def)
-		if ms <= 0 {
-			return fmt.Errorf("%s=%d is no duration in milliseconds", key, ms)
-		}
-		*into.to = time.Duration(ms) * time.Millisecond
-	}
-	return nil
-}
-
-func (t *Target) readParts(p *properties.Properties) (err error) {
+func (t *Target) readParts(p *properties.Settings) {
 	security := func(key string) *Security {
-		at := p.GetString(key, "")
-		if at == "" || err != nil {
+		if p.Value(key) == "" {
 			return nil
 		}
-		var s *Security
-		s, err = ReadSecurity(at)
+		s, err := ReadSecurity(p.Value(key))
+		if err != nil {
+			p.Refuse(key, "%w", err)
+		}
 		return s
 	}
 	t.Security, t.HomeSecurity = security("command.config"), security("home.command.config")
-	for _, name := range list(p.GetString("participants", "")) {
+	for _, name := range []string{"reader", "stranger", "operator"} {
+		if s := security("principal." + name); s != nil {
+			t.Principals[name] = s
+		}
+	}
+	for _, name := range p.List("participants") {
 		key := "participant." + name + "."
+		if len(p.Servers(key+"bootstrap.servers")) > 1 {
+			p.Refuse(key+"bootstrap.servers", "one address only")
+		}
 		t.Participants = append(t.Participants, ParticipantTarget{
-			Name: name, Bootstrap: p.GetString(key+"bootstrap.servers", ""), Via: p.GetString(key+"via", ""),
+			Name: name, Bootstrap: p.Value(key + "bootstrap.servers"), Via: p.Value(key + "via"),
 			Security: security(key + "command.config"),
 		})
 	}
-	for _, name := range list(p.GetString("nodes", "")) {
+	for _, name := range p.List("nodes") {
 		key := "node." + name + "."
 		t.Nodes = append(t.Nodes, NodeTarget{
-			Name: name, Kill: command(p.GetString(key+"kill", "")), Start: command(p.GetString(key+"start", "")),
-			Pause: command(p.GetString(key+"pause", "")), Resume: command(p.GetString(key+"resume", "")),
+			Name: name, Kill: command(p.Value(key + "kill")), Start: command(p.Value(key + "start")),
+			Pause: command(p.Value(key + "pause")), Resume: command(p.Value(key + "resume")),
 		})
 	}
-	for _, key := range p.Keys() {
-		name, isPrincipal := strings.CutPrefix(key, "principal.")
-		switch {
-		case isPrincipal:
-			t.Principals[name] = security(key)
-		case slices.Contains(targetKeys, key), strings.HasPrefix(key, "participant."), strings.HasPrefix(key, "node."):
-		default:
-			return fmt.Errorf("unknown key %s; there are %s, participant.<name>.*, node.<name>.* and principal.<name>", key, strings.Join(targetKeys, ", "))
-		}
-	}
-	return err
 }
 
 func list(s string) []string {

@@ -31,7 +31,7 @@ func LoadSecurity(path string) (Security, error) {
 	if err != nil {
 		return Security{}, err
 	}
-	s.Check(of(SecurityKeys()))
+	s.Check(SchemaOf(SecurityKeys()))
 	if err := s.Err(); err != nil {
 		return Security{}, err
 	}

@@ -134,8 +134,8 @@ type Schema struct {
 	Listed string
 }
 
-// of is the schema of keys that have no other names than their own.
-func of(keys []Key) Schema {
+// SchemaOf is the schema of keys that have no other names than their own.
+func SchemaOf(keys []Key) Schema {
 	names := make([]string, len(keys))
 	for i, k := range keys {
 		names[i] = k.Name
