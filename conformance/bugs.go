@@ -71,7 +71,9 @@ func recode(resp kmsg.Response, was, is int16) (changed bool) {
 		}
 	case *wire.FindCoordinatorResponse:
 		for i := range resp.Coordinators {
-			one(&resp.Coordinators[i].ErrorCode)
+			if was != 0 { // or nobody would find whom to ask
+				one(&resp.Coordinators[i].ErrorCode)
+			}
 		}
 	case *kmsg.FindCoordinatorResponse:
 		one(&resp.ErrorCode)

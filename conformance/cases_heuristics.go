@@ -224,6 +224,12 @@ var torn = []Case{
 		Title: "A cluster that an operator gives up is heuristic unknown, and the decision stays", Means: "An id is blocked for ever by a cluster that is gone, or its decision is lost.",
 		Run: func(r *Run) {
 			s, release := r.pending()
+			// A scan that saw it open would take the cluster for back again.
+			r.B.OnAnswer(r, func(x *proxy.Exchange) {
+				x.Scope = r.ours
+				unseen(x)
+			})
+			r.pause(2 * r.s.target.ScanInterval) // so that no scan of before is under way
 			r.Refused("ResolveGlobalTransaction(give up)", r.Resolve(s.ID, wire.ResolveGiveUp, &r.B.ID).ErrorCode, nil)
 			resp := r.Decide(s.Request(true))
 			r.Answered(resp, wire.HeuristicOutcome, wire.OutcomeCommitted)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"time"
@@ -158,9 +159,8 @@ var logCases = []Case{
 			last.Tags.Each(func(key uint32, val []byte) { found = found || key == 4711 && string(val) == "from the future" })
 			r.Check(found, "the tagged field is gone")
 		},
-		Wrong: []wrong.Fault{wrong.Requests("begins a record anew", func(req *wire.InitGlobalTxnRequest) bool {
-			req.GlobalTransactionalID += "!"
-			return true
+		Wrong: []wrong.Fault{stored("writes other tagged fields than it has read", func(b *kmsg.RecordBatch) {
+			b.Records = bytes.ReplaceAll(b.Records, []byte("from the future"), []byte("from the pasture"[:15]))
 		})},
 	},
 	{

@@ -359,14 +359,17 @@ func (r *Run) abandoned(ps ...*Participant) *Session {
 
 // overlooks is a coordinator whose scans do not see what is open.
 func overlooks(text string) wrong.Fault {
-	return wrong.Fault{Text: text, Back: true, Hooks: proxy.Hooks{Answer: func(x *proxy.Exchange) {
-		if resp, ok := x.Response.(*kmsg.ListTransactionsResponse); ok {
-			resp.TransactionStates = slices.DeleteFunc(resp.TransactionStates, func(s kmsg.ListTransactionsResponseTransactionState) bool {
-				return x.Scope(s.TransactionalID)
-			})
-			x.Changed()
-		}
-	}}}
+	return wrong.Fault{Text: text, Back: true, Hooks: proxy.Hooks{Answer: unseen}}
+}
+
+// unseen takes the ids in scope out of a list of transactions.
+func unseen(x *proxy.Exchange) {
+	if resp, ok := x.Response.(*kmsg.ListTransactionsResponse); ok {
+		resp.TransactionStates = slices.DeleteFunc(resp.TransactionStates, func(s kmsg.ListTransactionsResponseTransactionState) bool {
+			return x.Scope(s.TransactionalID)
+		})
+		x.Changed()
+	}
 }
 
 // impatient gives each session but an id's first a quarter of its timeout.

@@ -123,16 +123,24 @@ func (t *Target) spoil(ctx context.Context, h proxy.Hooks) (stop func(), err err
 	return stop, err
 }
 
-// Applicable divides cases into those that the target has all for, and the rest.
-func (s *Suite) Applicable(cases []*Case) (yes, no []*Case) {
+// Share gives each case to one of the suites whose targets have all for it, so
+// that they have about as many each, and returns the rest.
+func Share(suites []*Suite, cases []*Case) (shares [][]*Case, rest []*Case) {
+	shares = make([][]*Case, len(suites))
 	for _, c := range cases {
-		if s.lacks(c) == "" {
-			yes = append(yes, c)
+		to := -1
+		for i, s := range suites {
+			if s.lacks(c) == "" && (to < 0 || len(shares[i]) < len(shares[to])) {
+				to = i
+			}
+		}
+		if to < 0 {
+			rest = append(rest, c)
 		} else {
-			no = append(no, c)
+			shares[to] = append(shares[to], c)
 		}
 	}
-	return yes, no
+	return shares, rest
 }
 
 // overdue ends the text of a case whose deadline has passed.

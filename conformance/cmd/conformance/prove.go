@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -50,35 +52,44 @@ func (f *proveFlags) prove(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	left := f.filter.Select(conformance.Cases())
+	suites := make([]*conformance.Suite, len(rigs))
+	for i, r := range rigs {
+		if suites[i], err = conformance.Open(ctx, r.Target); err != nil {
+			return err
+		}
+		defer suites[i].Close()
+	}
+	shares, rest := conformance.Share(suites, f.filter.Select(conformance.Cases()))
+	found := make([][]conformance.Proof, len(rigs))
+	var running sync.WaitGroup
+	for i, s := range suites {
+		running.Go(func() { found[i] = s.Prove(ctx, shares[i], rigs[i].Backs, func(conformance.Proof) {}) })
+	}
+	running.Wait()
+	return f.tell(out, slices.Concat(found...), rest)
+}
+
+// tell prints what was not caught, and writes the table when all was.
+func (f *proveFlags) tell(out io.Writer, proofs []conformance.Proof, rest []*conformance.Case) error {
 	caught := map[string]string{}
 	missed := 0
-	for _, r := range rigs {
-		s, openErr := conformance.Open(ctx, r.Target)
-		if openErr != nil {
-			return openErr
-		}
-		now, later := s.Applicable(left)
-		for _, p := range s.Prove(ctx, now, r.Backs, func(conformance.Proof) {}) {
-			if !p.Caught {
-				missed++
-				_, _ = fmt.Fprintf(out, "NOT CAUGHT %s by a target that %s: %s %s\n", p.Case.ID, p.Fault.Text, p.Result.Verdict, p.Result.Text)
-				continue
-			}
+	for _, p := range proofs {
+		if p.Caught {
 			caught[p.Case.ID+"/"+p.Fault.Text] = p.Result.Text
+			continue
 		}
-		s.Close()
-		left = later
+		missed++
+		_, _ = fmt.Fprintf(out, "NOT CAUGHT %s by a target that %s: %s %s\n", p.Case.ID, p.Fault.Text, p.Result.Verdict, p.Result.Text)
 	}
-	for _, c := range left {
+	for _, c := range rest {
 		_, _ = fmt.Fprintf(out, "not applicable to any of these targets: %s %s\n", c.ID, c.Title)
 	}
 	if f.readme != "" && missed == 0 {
-		if err = writeTable(f.readme, conformance.ProofTable(caught)); err != nil {
+		if err := writeTable(f.readme, conformance.ProofTable(caught)); err != nil {
 			return err
 		}
 	}
-	_, _ = fmt.Fprintf(out, "%d caught, %d not caught, %d cases not applicable\n", len(caught), missed, len(left))
+	_, _ = fmt.Fprintf(out, "%d caught, %d not caught, %d cases not applicable\n", len(caught), missed, len(rest))
 	if missed > 0 {
 		return errFailed
 	}
