@@ -245,11 +245,15 @@ var torn = []Case{
 		Run: func(r *Run) {
 			s, release := r.pending()
 			r.Refused("ResolveGlobalTransaction(give up)", r.Resolve(s.ID, wire.ResolveGiveUp, &r.B.ID).ErrorCode, nil)
+			// A scan has seen it open, and it is being told again.
+			r.Becomes(s.ID, wire.StatePrepareCommit)
 			release()
-			r.Sees(r.B, s.Topic, "v")
 			r.Answered(r.Decide(s.Request(true)), nil, wire.OutcomeCommitted)
+			r.Sees(r.B, s.Topic, "v")
 		},
-		Wrong: []wrong.Fault{{Text: "aborts what is left of it", Back: true, Hooks: proxy.Hooks{Answer: abortsOpen}}},
+		Wrong: []wrong.Fault{endsWith("leaves it torn", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
+			resp.ErrorCode = wire.HeuristicOutcome.Code
+		})},
 	},
 	{
 		ID: "HEUR-13", Clauses: []string{"C-RES-2"}, Needs: links,

@@ -425,7 +425,7 @@ func givesUp() wrong.Fault {
 			return false
 		}
 		key := fmt.Sprintf("%s/%d", req.TransactionalID, req.ProducerID)
-		if tries[key]++; tries[key] < 6 {
+		if tries[key]++; tries[key] < 3 {
 			return false
 		}
 		req.Commit = false

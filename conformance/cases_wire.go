@@ -123,8 +123,8 @@ var wireCases = []Case{
 		ID: "WIRE-09", Clauses: []string{"C-WIRE-2"}, Needs: two,
 		Title: "A version that is not advertised is not carried out", Means: "A newer request is read as an older one.",
 		Run: func(r *Run) {
-			resp := &anyResponse{}
-			err := r.raw(&anyRequest{key: wire.KeyInitGlobalTxn, version: 1, body: r.InitRequest(r.ID(), longEnough, r.A, r.B).AppendTo(nil)}, resp)
+			resp, req := &anyResponse{}, r.InitRequest(r.ID(), longEnough, r.A, r.B)
+			err := r.raw(req.GlobalTransactionalID, &anyRequest{key: wire.KeyInitGlobalTxn, version: 1, body: req.AppendTo(nil)}, resp)
 			r.Check(err != nil || len(resp.body) < 6 || binary.BigEndian.Uint16(resp.body[4:]) != 0, "InitGlobalTxn version 1 is answered ok")
 		},
 		Wrong: []wrong.Fault{{Text: "reads version 1 as version 0", Hooks: proxy.Hooks{Raw: func(frame []byte) []byte {
@@ -138,7 +138,7 @@ var wireCases = []Case{
 		ID: "WIRE-10", Clauses: []string{"C-WIRE-2"},
 		Title: "An API key that there is not ends the connection, and only that", Means: "A client that asks for an unknown RPC waits for ever, or takes the node down.",
 		Run: func(r *Run) {
-			err := r.raw(&anyRequest{key: 1999}, &anyResponse{})
+			err := r.raw(r.ID(), &anyRequest{key: 1999}, &anyResponse{})
 			r.Check(err != nil, "API key 1999 is answered")
 			r.Hello()
 		},
@@ -258,8 +258,8 @@ func (r *Run) hostile(b []byte) {
 // malformed changes the bytes of an InitGlobalTxn, and fails if it is carried
 // out.
 func (r *Run) malformed(change func([]byte) []byte) {
-	resp := &anyResponse{}
-	err := r.raw(&anyRequest{key: wire.KeyInitGlobalTxn, body: change(r.InitRequest(r.ID(), longEnough, r.A, r.B).AppendTo(nil))}, resp)
+	resp, req := &anyResponse{}, r.InitRequest(r.ID(), longEnough, r.A, r.B)
+	err := r.raw(req.GlobalTransactionalID, &anyRequest{key: wire.KeyInitGlobalTxn, body: change(req.AppendTo(nil))}, resp)
 	if err == nil {
 		r.Check(len(resp.body) >= 6 && binary.BigEndian.Uint16(resp.body[4:]) != 0, "a malformed InitGlobalTxn is answered ok")
 	}
@@ -267,9 +267,15 @@ func (r *Run) malformed(change func([]byte) []byte) {
 	r.Hello()
 }
 
-// raw asks on a connection of its own.
-func (r *Run) raw(req *anyRequest, resp *anyResponse) error {
-	c, err := dial(r.ctx, r.s.target.first(), r.s.target.Security)
+// raw asks the coordinator of an id, on a connection of its own.
+func (r *Run) raw(id string, req *anyRequest, resp *anyResponse) error {
+	var addr string
+	r.Until("finding the coordinator", func() (bool, string) {
+		var err error
+		addr, err = r.route(id)
+		return err == nil, errName(err)
+	})
+	c, err := dial(r.ctx, addr, r.s.target.Security)
 	r.Must(err, "connecting")
 	defer func() { _ = c.Close() }()
 	req.resp = resp
