@@ -267,20 +267,23 @@ func (r *Run) malformed(change func([]byte) []byte) {
 	r.Hello()
 }
 
-// raw asks the coordinator of an id, on a connection of its own.
-func (r *Run) raw(id string, req *anyRequest, resp *anyResponse) error {
-	var addr string
-	r.Until("finding the coordinator", func() (bool, string) {
-		var err error
-		addr, err = r.route(id)
-		return err == nil, errName(err)
+// raw asks the coordinator of an id, on a connection of its own, and again
+// while that says that it is loading.
+func (r *Run) raw(id string, req *anyRequest, resp *anyResponse) (err error) {
+	req.resp, resp.key = resp, req.key
+	r.Until("an answer of the coordinator", func() (bool, string) {
+		addr, routeErr := r.route(id)
+		if routeErr != nil {
+			return false, routeErr.Error()
+		}
+		c, dialErr := dial(r.ctx, addr, r.s.target.Security)
+		r.Must(dialErr, "connecting")
+		defer func() { _ = c.Close() }()
+		resp.body = nil
+		_, err = c.roundTrip(r.ctx, req)
+		loading := err == nil && len(resp.body) >= 6 && slices.Contains(again, int16(binary.BigEndian.Uint16(resp.body[4:])))
+		return !loading, "it is loading"
 	})
-	c, err := dial(r.ctx, addr, r.s.target.Security)
-	r.Must(err, "connecting")
-	defer func() { _ = c.Close() }()
-	req.resp = resp
-	resp.key = req.key
-	_, err = c.roundTrip(r.ctx, req)
 	return err
 }
 
