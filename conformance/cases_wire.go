@@ -281,6 +281,7 @@ func (r *Run) raw(id string, req *anyRequest, resp *anyResponse) (err error) {
 		defer func() { _ = c.Close() }()
 		resp.body = nil
 		_, err = c.roundTrip(r.ctx, req)
+		delete(r.routes, id) // it may have moved
 		loading := err == nil && len(resp.body) >= 6 && slices.Contains(again, int16(binary.BigEndian.Uint16(resp.body[4:])))
 		return !loading, "it is loading"
 	})
