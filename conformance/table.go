@@ -59,10 +59,10 @@ func ListClauses(kip string) string {
 			continue
 		}
 		clause, subject := strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1])
-		switch {
-		case clause == "clause":
+		switch clause {
+		case "clause":
 			lines[i] = "| clause | subject | cases of the conformance suite |"
-		case clause == "---":
+		case "---":
 			lines[i] = "| --- | --- | --- |"
 		default:
 			lines[i] = fmt.Sprintf("| %s | %s | %s |", clause, subject, strings.Join(by[clause], " "))
