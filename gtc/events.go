@@ -1,6 +1,10 @@
 package gtc
 
-import "github.com/kafka-gtc/kafka-gtc/txnlog"
+import (
+	"fmt"
+
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
+)
 
 // Time is a reading of both clocks, in milliseconds. Timeouts, back-off and
 // ages of undecided transactions run on Mono, which never steps; Wall is
@@ -227,6 +231,15 @@ const (
 	ResolveForget ResolveAction = 2 // forget a heuristic outcome
 	ResolveGiveUp ResolveAction = 3 // wait no longer for a cluster that is gone for good
 )
+
+// String is the action as an operator calls it.
+func (a ResolveAction) String() string {
+	names := []string{"abort", "retry", "forget", "give up"}
+	if a < 0 || int(a) >= len(names) {
+		return fmt.Sprintf("action %d", int8(a))
+	}
+	return names[a]
+}
 
 // An Effect is one output of the state machine, to be carried out by the IO
 // edge. None may leave before the records that precede it are durable.

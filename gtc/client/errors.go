@@ -44,6 +44,8 @@ func (e *AbortedError) Error() string {
 // Unwrap gives the cause.
 func (e *AbortedError) Unwrap() error { return e.Cause }
 
+var errNilRecord = errors.New("the record is nil")
+
 // RecordError says that a record was not written, which is why its transaction
 // cannot be committed.
 type RecordError struct {

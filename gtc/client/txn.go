@@ -97,6 +97,11 @@ func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promis
 	if promise == nil {
 		promise = func(*kgo.Record, error) {}
 	}
+	if r == nil {
+		t.fail(&RecordError{Cluster: cluster, Err: errNilRecord})
+		promise(nil, errNilRecord)
+		return
+	}
 	fail := func(err error) {
 		t.fail(&RecordError{Cluster: cluster, Topic: r.Topic, Err: err})
 		promise(r, err)

@@ -155,3 +155,26 @@ func TestAFencedNodeClaimsAgainOnlyAsAMember(t *testing.T) {
 		return nil
 	})
 }
+
+// Case: the tool asks all nodes of a group in which nobody owns a partition yet,
+// and shows an empty list while a transaction is in doubt.
+func TestNoListWithoutThePartitionsThatNobodyOwns(t *testing.T) {
+	store := memlog.NewStore(2)
+	members := &told{owner: map[int32]service.Node{0: {ID: 1, Host: "me", Port: 1}}}
+	s := withMembership(t, store, members)
+	s.Own(0)
+	list := func() int16 {
+		return s.Handle(context.Background(), "", "", wire.NewPtrListGlobalTransactionsRequest()).(*wire.ListGlobalTransactionsResponse).ErrorCode
+	}
+	if got := list(); got != kerr.CoordinatorNotAvailable.Code {
+		t.Errorf("partition 1 has no owner: %v, want COORDINATOR_NOT_AVAILABLE", kerr.ErrorForCode(got))
+	}
+	members.mu.Lock()
+	members.owner[1] = service.Node{ID: 2, Host: "other", Port: 2}
+	members.mu.Unlock()
+	for deadline := time.Now().Add(10 * time.Second); list() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("all partitions have an owner: %v", kerr.ErrorForCode(list()))
+		}
+	}
+}

@@ -218,7 +218,7 @@ func (s *Service) resolve(ctx context.Context, who Caller, req *wire.ResolveGlob
 	resp.ErrorCode, resp.ErrorMessage = codes[r.Code], text(r.Message)
 	if r.Code == gtc.CodeNone || r.Code == gtc.CodeInvalidTxnState {
 		resp.State = string(gtc.NameOf(r.State))
-		s.o.Logger.Warn().Str("principal", who.Principal).Str("host", who.Host).Str("global.transactional.id", req.GlobalTransactionalID).Int8("action", req.Action).
+		s.o.Logger.Warn().Str("principal", who.Principal).Str("host", who.Host).Str("global.transactional.id", req.GlobalTransactionalID).Stringer("action", gtc.ResolveAction(req.Action)).
 			Any("cluster", req.ClusterID).Bool("done", r.Code == gtc.CodeNone).Msg("an operator resolved a global transaction")
 	}
 	return resp
@@ -314,6 +314,10 @@ func (s *Service) list(ctx context.Context, who Caller, req *wire.ListGlobalTran
 		return resp
 	}
 	resp.UnknownStateFilters = match.unknown
+	if err := s.allOwned(); err != nil {
+		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
+		return resp
+	}
 	shards := s.owned()
 	slices.SortFunc(shards, func(a, b *shard) int { return int(a.partition - b.partition) })
 	for _, sh := range shards {
@@ -337,6 +341,21 @@ func (s *Service) list(ctx context.Context, who Caller, req *wire.ListGlobalTran
 		resp.GlobalTransactions = append(resp.GlobalTransactions, found...)
 	}
 	return resp
+}
+
+// allOwned is an error while a partition has no owner that this node knows of.
+// Whoever asks all nodes then gets no list of its ids from any, which would read
+// as "nothing is pending".
+func (s *Service) allOwned() error {
+	if s.o.Membership == nil {
+		return nil
+	}
+	for p := range s.o.Log.Partitions() {
+		if _, known := s.o.Membership.Owner(p); !known {
+			return errNoOwner
+		}
+	}
+	return nil
 }
 
 func listed(d gtc.Description) wire.ListGlobalTransactionsResponseGlobalTransaction {

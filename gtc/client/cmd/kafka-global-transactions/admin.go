@@ -127,7 +127,6 @@ func (a *admin) coordinator(ctx context.Context, id string) (string, error) {
 // onCoordinator asks the coordinator of an id, again while it moves or loads.
 // code says what the answer's error code is.
 func (a *admin) onCoordinator(ctx context.Context, id string, req kmsg.Request, code func(kmsg.Response) int16) (kmsg.Response, error) {
-	moving := []error{kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable}
 	for {
 		addr, err := a.coordinator(ctx, id)
 		var resp kmsg.Response
@@ -136,8 +135,7 @@ func (a *admin) onCoordinator(ctx context.Context, id string, req kmsg.Request, 
 				err = wire.ErrorForCode(code(resp))
 			}
 		}
-		again := slices.ContainsFunc(moving, func(m error) bool { return errors.Is(err, m) })
-		if !again {
+		if !moving(err) {
 			if resp == nil {
 				return nil, err
 			}
@@ -151,29 +149,52 @@ func (a *admin) onCoordinator(ctx context.Context, id string, req kmsg.Request, 
 	}
 }
 
-// list asks every node: each knows its own ids only, and a node that does not
-// answer makes the list incomplete, which must not look like "nothing there".
+// moving says that an answer passes when the coordinator has moved or loaded.
+func moving(err error) bool {
+	return errors.Is(err, kerr.NotCoordinator) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.CoordinatorNotAvailable)
+}
+
+// list asks every node, again while one loads or a partition has no owner: each
+// knows its own ids only, and a node that does not answer makes the list
+// incomplete, which must not look like "nothing there".
 func (a *admin) list(ctx context.Context, req *wire.ListGlobalTransactionsRequest) error {
+	for {
+		all, err := a.listOnce(ctx, req)
+		switch {
+		case err == nil:
+			return a.out.list(all)
+		case !moving(err):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", err, ctx.Err())
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+func (a *admin) listOnce(ctx context.Context, req *wire.ListGlobalTransactionsRequest) ([]wire.ListGlobalTransactionsResponseGlobalTransaction, error) {
 	meta, err := a.ask(ctx, kmsg.NewPtrMetadataRequest())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var all []wire.ListGlobalTransactionsResponseGlobalTransaction
 	for _, b := range meta.(*kmsg.MetadataResponse).Brokers {
 		resp, err := a.askNode(ctx, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), req)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r := resp.(*wire.ListGlobalTransactionsResponse)
 		if err := answered(r.ErrorCode, r.ErrorMessage); err != nil {
-			return err
+			return nil, err
 		}
 		if len(r.UnknownStateFilters) > 0 {
-			return fmt.Errorf("unknown state %v", r.UnknownStateFilters)
+			return nil, fmt.Errorf("unknown state %v", r.UnknownStateFilters)
 		}
 		all = append(all, r.GlobalTransactions...)
 	}
-	return a.out.list(all)
+	return all, nil
 }
 
 func (a *admin) describe(ctx context.Context, ids []string) error {
