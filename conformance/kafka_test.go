@@ -1,4 +1,4 @@
-//go:build kafka
+//go:build conformance && kafka
 
 package conformance_test
 

@@ -26,6 +26,7 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/conformance/node"
 	"github.com/kafka-gtc/kafka-gtc/conformance/proxy"
 	"github.com/kafka-gtc/kafka-gtc/conformance/wrong"
+	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
 // Options say what to start.
@@ -301,7 +302,51 @@ func (r *Rig) group(ctx context.Context, clusters []string) error {
 		r.Target.Nodes = append(r.Target.Nodes, r.actions(n))
 	}
 	r.Target.Bootstrap = strings.Join(bootstrap, ",")
-	return nil
+	return r.shared(ctx, bootstrap)
+}
+
+// shared waits until both nodes have their part of the log and each knows it:
+// while the second one joins, partitions move, and no case is about that.
+func (r *Rig) shared(ctx context.Context, nodes []string) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(nodes...), kgo.MaxVersions(wire.Versions()))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	find := wire.NewPtrFindCoordinatorRequest()
+	find.CoordinatorType = wire.CoordinatorTypeGlobalTransaction
+	for i := range 100 { // twice as many as there are partitions
+		find.CoordinatorKeys = append(find.CoordinatorKeys, fmt.Sprint("rig-", i))
+	}
+	all := func() error {
+		for _, seed := range cl.SeedBrokers() {
+			resp, err := find.RequestWith(ctx, seed)
+			if err != nil {
+				return err
+			}
+			owners := make(map[int32]int)
+			for _, c := range resp.Coordinators {
+				owners[c.NodeID]++
+			}
+			if len(owners) != len(nodes) || owners[-1] > 0 {
+				return fmt.Errorf("the owners of %d ids by node are %v", len(find.CoordinatorKeys), owners)
+			}
+			// A list needs every partition of the node to be loaded.
+			list, err := wire.NewPtrListGlobalTransactionsRequest().RequestWith(ctx, seed)
+			if err == nil {
+				err = wire.ErrorForCode(list.ErrorCode)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if err = all(); err == nil || time.Now().After(deadline) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func (r *Rig) actions(n *node.Node) conformance.NodeTarget {
