@@ -291,11 +291,11 @@ var torn = []Case{
 				return r.metric("gtc_heuristic_outcomes") < torn, "it does not go down again"
 			})
 		},
-		Wrong: []wrong.Fault{takesFor("does not notice it", kerr.InvalidTxnState.Code, 0), wrong.Does("forgets nothing", false, func(x *proxy.Exchange) {
+		Wrong: []wrong.Fault{takesFor("does not notice it", kerr.InvalidTxnState.Code, 0), wrong.Stalling(wrong.Does("forgets nothing", false, func(x *proxy.Exchange) {
 			if _, ok := x.Request.(*wire.ResolveGlobalTransactionRequest); ok {
 				x.Answer(wire.NewPtrResolveGlobalTransactionResponse())
 			}
-		})},
+		}))},
 	},
 	{
 		ID: "HEUR-15", Clauses: []string{"C-MET-2"}, Needs: []Need{NeedParticipants, NeedLinks, NeedMetrics}, Alone: true,
