@@ -320,9 +320,9 @@ func (r *Rig) shared(ctx context.Context, nodes []string) error {
 	}
 	all := func() error {
 		for _, seed := range cl.SeedBrokers() {
-			resp, err := find.RequestWith(ctx, seed)
-			if err != nil {
-				return err
+			resp, askErr := find.RequestWith(ctx, seed)
+			if askErr != nil {
+				return askErr
 			}
 			owners := make(map[int32]int)
 			for _, c := range resp.Coordinators {
@@ -332,12 +332,12 @@ func (r *Rig) shared(ctx context.Context, nodes []string) error {
 				return fmt.Errorf("the owners of %d ids by node are %v", len(find.CoordinatorKeys), owners)
 			}
 			// A list needs every partition of the node to be loaded.
-			list, err := wire.NewPtrListGlobalTransactionsRequest().RequestWith(ctx, seed)
-			if err == nil {
-				err = wire.ErrorForCode(list.ErrorCode)
+			list, askErr := wire.NewPtrListGlobalTransactionsRequest().RequestWith(ctx, seed)
+			if askErr == nil {
+				askErr = wire.ErrorForCode(list.ErrorCode)
 			}
-			if err != nil {
-				return err
+			if askErr != nil {
+				return askErr
 			}
 		}
 		return nil
