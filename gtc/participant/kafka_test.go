@@ -145,26 +145,33 @@ func (k *kafka) init(id string, pid int64, epoch int16) (int64, int16, error) {
 
 func (k *kafka) look(id string) view {
 	k.t.Helper()
-	s, err := k.drive.all[0].session(k.t.Context())
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	v, _, err := s.describe(k.t.Context(), id)
+	v, err := k.describe(id)
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	return v
 }
 
+func (k *kafka) describe(id string) (view, error) {
+	s, err := k.drive.all[0].session(k.t.Context())
+	if err != nil {
+		return view{}, err
+	}
+	v, _, err := s.describe(k.t.Context(), id)
+	return v, err
+}
+
+// until looks again after an error too: a broker that was just started closes
+// connections once more while its listeners come up.
 func (k *kafka) until(id, state string) view {
 	k.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		v := k.look(id)
-		if v.state == state {
+		v, err := k.describe(id)
+		if err == nil && v.state == state {
 			return v
 		}
 		if time.Now().After(deadline) {
-			k.t.Fatalf("%v, want %s", v, state)
+			k.t.Fatalf("%v, %v, want %s", v, err, state)
 		}
 	}
 }

@@ -276,8 +276,11 @@ def transactions(session, clusters):
 
 
 def administration(session):
-    answer = session.node.ask("DescribeGlobalTransactions", GlobalTransactionalIds=[session.id, session.id + "-unknown"])
-    tell("describe", **told(answer))
+    def settled():
+        # Ongoing as long as the last look at a cluster is one that saw there what the client has aborted since (C-ADM-1).
+        answer = session.node.ask("DescribeGlobalTransactions", GlobalTransactionalIds=[session.id, session.id + "-unknown"])
+        return None if answer["GlobalTransactions"][0]["State"] == "Ongoing" else answer
+    tell("describe", **told(until("DescribeGlobalTransactions", settled)))
     answer = session.node.ask("ListGlobalTransactions", StateFilters=["CompleteCommit", "Nonsense"], DurationFilterMs=-1,
                               PatternFilter=session.id, HeuristicOnly=False)
     tell("list", **told(answer))
