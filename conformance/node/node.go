@@ -91,8 +91,9 @@ func New(binary, dir, name, addr string, properties []string) (*Node, error) {
 // Log is the path of what the node has logged, over all its lives.
 func (n *Node) Log() string { return filepath.Join(n.dir, n.Name+".log") }
 
-// startTimeout is how long a node may take to serve clients.
-const startTimeout = 30 * time.Second
+// startTimeout is how long a node may take to serve clients, on a machine that
+// does many other things too.
+const startTimeout = 2 * time.Minute
 
 // Start runs the node and waits until it is ready.
 func (n *Node) Start(ctx context.Context) error {

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"slices"
 	"time"
 
@@ -60,15 +61,18 @@ func NewReader(addr string) *Reader {
 func (r *Reader) Close() { r.transport.CloseIdleConnections() }
 
 // Topic waits until no transaction is open on the topic and returns all visible
-// records, by partition and offset.
+// records, by partition and offset. Until ctx ends it asks again while the
+// cluster does not answer, or does not know the topic or its leader: a topic is
+// created before every broker knows of it, and a broker that was just started
+// closes connections once more while its listeners come up.
 func (r *Reader) Topic(ctx context.Context, topic string) ([]Record, error) {
-	ids, err := r.partitions(ctx, topic)
+	ids, err := again(ctx, func() ([]int, error) { return r.partitions(ctx, topic) })
 	if err != nil {
 		return nil, err
 	}
 	var all []Record
 	for _, id := range ids {
-		p, err := r.settled(ctx, topic, id)
+		p, err := again(ctx, func() (Partition, error) { return r.settled(ctx, topic, id) })
 		if err != nil {
 			return nil, err
 		}
@@ -76,6 +80,34 @@ func (r *Reader) Topic(ctx context.Context, topic string) ([]Record, error) {
 	}
 	return all, nil
 }
+
+// again repeats ask while its error is one that passes.
+func again[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	for {
+		got, err := ask()
+		if err == nil || ctx.Err() != nil || !passes(err) {
+			return got, err
+		}
+		select {
+		case <-ctx.Done():
+			return got, errors.Join(err, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// passes reports whether an error may be gone at the next try.
+func passes(err error) bool {
+	var code kafka.Error
+	if errors.As(err, &code) {
+		return code.Temporary()
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// pause is between two looks.
+const pause = 10 * time.Millisecond
 
 // Values is Topic's values, sorted.
 func (r *Reader) Values(ctx context.Context, topic string) ([]string, error) {
@@ -117,7 +149,7 @@ func (r *Reader) settled(ctx context.Context, topic string, id int) (Partition, 
 		case <-ctx.Done():
 			return p, fmt.Errorf("%s-%d: the last stable offset %d stays below the end %d, a transaction is open: %w",
 				topic, id, p.LastStableOffset, p.HighWatermark, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // interleave writes to one partition with two transactional producers and one
@@ -124,6 +126,40 @@ func TestReadsExactlyTheCommittedRecordsFromEveryOffset(t *testing.T) {
 	defer c.Close()
 	want := interleave(t.Context(), t, c.ListenAddrs()[0], "mixed", 120, seed)
 	checkEveryOffset(t.Context(), t, c.ListenAddrs()[0], "mixed", want)
+}
+
+// A topic is created before every broker knows of it.
+func TestWaitsForATopicThatIsNotKnownYet(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	asked := 0
+	c.ControlKey(3, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		meta := req.(*kmsg.MetadataRequest)
+		if asked++; asked > 4 || len(meta.Topics) != 1 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		topic := kmsg.NewMetadataResponseTopic()
+		topic.Topic, topic.ErrorCode = meta.Topics[0].Topic, kerr.UnknownTopicOrPartition.Code
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r := NewReader(c.ListenAddrs()[0])
+	defer r.Close()
+	if records, err := r.Topic(ctx, "new"); err != nil || len(records) != 0 {
+		t.Errorf("%v, %v, want no records and no error", records, err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := r.Topic(short, "never"); err == nil {
+		t.Error("a topic that is not there has been read")
+	}
 }
 
 func TestSaysThatATransactionIsOpen(t *testing.T) {

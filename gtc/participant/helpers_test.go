@@ -3,7 +3,9 @@ package participant
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,8 +57,34 @@ func fake(t *testing.T, id string, opts ...kfake.Opt) *kfake.Cluster {
 	return c
 }
 
+// at has a timeout that a busy machine does not reach; tests of what is away set
+// a shorter one.
 func at(alias string, addrs ...string) Config {
-	return Config{Alias: alias, ClientOpts: []kgo.Opt{kgo.SeedBrokers(addrs...)}, RequestTimeout: 2 * time.Second}
+	return Config{Alias: alias, ClientOpts: []kgo.Opt{kgo.SeedBrokers(addrs...)}, RequestTimeout: 20 * time.Second}
+}
+
+// away is a cluster that cannot be reached, and is waited for, until back is
+// called, which returns when the driver has connected.
+func away(t *testing.T, alias, id string) (cfg Config, back func(c *Clusters)) {
+	t.Helper()
+	a := fake(t, id)
+	open := make(chan struct{})
+	cfg = at(alias, a.ListenAddrs()...)
+	cfg.RequestTimeout = 10 * time.Minute
+	cfg.ClientOpts = append(cfg.ClientOpts, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		select {
+		case <-open:
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}))
+	return cfg, func(c *Clusters) {
+		close(open)
+		eventually(t, func() bool {
+			return slices.ContainsFunc(c.Clusters(), func(s Status) bool { return s.Alias == alias && s.Reachable })
+		})
+	}
 }
 
 // answer makes the cluster answer one key by f for as long as f returns a
@@ -123,9 +151,14 @@ func voteFor(t *testing.T, c *Clusters, id string, ref gtc.ParticipantRef) (txnl
 	}, v
 }
 
-func prepared(t *testing.T, c *Clusters, id string, ref gtc.ParticipantRef) txnlog.Participant {
+// prepared takes the vote again while the cluster cannot be asked.
+func prepared(t *testing.T, c *Clusters, id string, ref gtc.ParticipantRef) (p txnlog.Participant) {
 	t.Helper()
-	p, v := voteFor(t, c, id, ref)
+	var v gtc.Vote
+	eventually(t, func() bool {
+		p, v = voteFor(t, c, id, ref)
+		return v.Code != gtc.VoteUnavailable
+	})
 	if v.Code != gtc.VotePrepared {
 		t.Fatalf("vote %d (%s), want prepared", v.Code, v.Detail)
 	}
@@ -135,7 +168,7 @@ func prepared(t *testing.T, c *Clusters, id string, ref gtc.ParticipantRef) txnl
 // settle repeats End, as the coordinator would, until it proves something.
 func settle(t *testing.T, c *Clusters, id string, p txnlog.Participant, commit bool) gtc.EndAnswer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		ans := c.End(ctx, id, p, commit, false)
@@ -151,7 +184,9 @@ func settle(t *testing.T, c *Clusters, id string, p txnlog.Participant, commit b
 }
 
 // visible counts the records of the topic that a fresh read_committed reader
-// sees, up to the last stable offset.
+// sees. It waits until no transaction is open there: an end is done some
+// milliseconds before its marker is written, and a broker that was just started
+// may not lead the partition yet.
 func visible(t *testing.T, topic string, addrs ...string) int {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
@@ -159,11 +194,21 @@ func visible(t *testing.T, topic string, addrs ...string) int {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ends, err := kadm.NewClient(cl).ListCommittedOffsets(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	end, _ := ends.Lookup(topic, 0)
+	adm := kadm.NewClient(cl)
+	var end kadm.ListedOffset
+	eventually(t, func() bool {
+		stable, err := adm.ListCommittedOffsets(t.Context(), topic)
+		if err = errors.Join(err, stable.Error()); err != nil {
+			return false
+		}
+		all, err := adm.ListEndOffsets(t.Context(), topic)
+		if err = errors.Join(err, all.Error()); err != nil {
+			return false
+		}
+		end, _ = stable.Lookup(topic, 0)
+		last, found := all.Lookup(topic, 0)
+		return found && end.Offset == last.Offset
+	})
 	reader, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
 	if err != nil {
@@ -255,12 +300,15 @@ func contains(t *testing.T, what, part string) {
 	}
 }
 
-// eventually waits until what is true, for at most ten seconds.
+// patience bounds what takes a second on an idle machine.
+const patience = 2 * time.Minute
+
+// eventually waits until what is true.
 func eventually(t *testing.T, what func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !what(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !what(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not within ten seconds")
+			t.Fatalf("not within %v", patience)
 		}
 	}
 }

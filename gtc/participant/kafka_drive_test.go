@@ -22,7 +22,12 @@ func TestKafkaVotes(t *testing.T) {
 		ref := p.ref(k.c.ID)
 		vote := func(ref gtc.ParticipantRef, want gtc.VoteCode, when string) txnlog.Participant {
 			t.Helper()
-			rec, v := voteFor(t, k.drive, id, ref)
+			var rec txnlog.Participant
+			var v gtc.Vote
+			eventually(t, func() bool {
+				rec, v = voteFor(t, k.drive, id, ref)
+				return v.Code != gtc.VoteUnavailable
+			})
 			if v.Code != want {
 				t.Errorf("%s: vote %d (%s), want %d", when, v.Code, v.Detail, want)
 			}
@@ -119,9 +124,8 @@ func TestKafkaEnds(t *testing.T) {
 					if ans.Outcome != want {
 						t.Errorf("commit %v: outcome %d (%s), want %d", commit, ans.Outcome, ans.Detail, want)
 					}
-					open, err := k.drive.Scan(t.Context(), k.c.ID, func(id string) bool { return id == p.id })
-					if err != nil || len(open) != tc.opens {
-						t.Errorf("open %+v, %v; want %d", open, err, tc.opens)
+					if open := k.scan(func(id string) bool { return id == p.id }); len(open) != tc.opens {
+						t.Errorf("open %+v, want %d", open, tc.opens)
 					}
 					if tc.opens == 0 { // an open one holds up the reader
 						if n := visible(t, k.topic, k.c.Bootstrap); n != seen {
@@ -191,6 +195,17 @@ func TestKafkaALateCopyCannotEndTheNextTransaction(t *testing.T) {
 	})
 }
 
+// scan looks until nothing is missing from the list.
+func (k *kafka) scan(known func(string) bool) (open []gtc.OpenTransaction) {
+	k.t.Helper()
+	eventually(k.t, func() (complete bool) {
+		var err error
+		open, err = k.drive.Scan(k.t.Context(), k.c.ID, known)
+		return err == nil
+	})
+	return open
+}
+
 func TestKafkaScan(t *testing.T) {
 	forEachKafka(t, func(t *testing.T, k *kafka) {
 		prefix := unique(t, "id")
@@ -207,11 +222,10 @@ func TestKafkaScan(t *testing.T) {
 
 		known := func(id string) bool { return len(id) > len(prefix) && id[:len(prefix)] == prefix }
 		k.until(done.id, stateCompleteCommit)
-		found, err := k.drive.Scan(t.Context(), k.c.ID, known)
-		ref := open.ref(k.c.ID)
-		if err != nil || len(found) != 1 || found[0].ID != open.id || found[0].ProducerID != ref.ProducerID ||
+		found, ref := k.scan(known), open.ref(k.c.ID)
+		if len(found) != 1 || found[0].ID != open.id || found[0].ProducerID != ref.ProducerID ||
 			found[0].ProducerEpoch != ref.ProducerEpoch || found[0].EndTxnVersion != k.version || found[0].AuditTopic != k.topic {
-			t.Fatalf("%+v, %v; want %s alone", found, err, open.id)
+			t.Fatalf("%+v, want %s alone", found, open.id)
 		}
 		// A leftover is ended as it was found.
 		rec := txnlog.Participant{
@@ -221,8 +235,8 @@ func TestKafkaScan(t *testing.T) {
 		if ans := settle(t, k.drive, open.id, rec, false); ans.Outcome != gtc.EndDone {
 			t.Errorf("%+v, want done", ans)
 		}
-		if found, err = k.drive.Scan(t.Context(), k.c.ID, known); err != nil || len(found) != 0 {
-			t.Errorf("after the end: %+v, %v; want none", found, err)
+		if found = k.scan(known); len(found) != 0 {
+			t.Errorf("after the end: %+v, want none", found)
 		}
 		settle(t, k.drive, foreign.id, prepared(t, k.drive, foreign.id, foreign.ref(k.c.ID)), false)
 	})
@@ -233,7 +247,7 @@ func TestKafkaChecks(t *testing.T) {
 		id := unique(t, "id")
 		p := k.producer(id, noTimeoutDuration)
 		p.write(k.topic)
-		if got := k.drive.Check(t.Context(), id, []string{k.c.ID})[0]; got.Code != gtc.CheckOK || got.Detail != "" {
+		if got := check(t, k.drive, id, k.c.ID); got.Code != gtc.CheckOK || got.Detail != "" {
 			t.Errorf("%+v, want ok", got)
 		}
 		rec := prepared(t, k.drive, id, p.ref(k.c.ID)) // the check changed nothing
@@ -243,24 +257,32 @@ func TestKafkaChecks(t *testing.T) {
 	wrong := at("wrong", plain.Bootstrap)
 	wrong.ExpectedClusterID = "something else"
 	c := drive(t, at("plain", plain.Bootstrap), wrong)
-	var got gtc.CheckResult
-	eventually(t, func() bool { // a new cluster makes its transaction log when first asked
-		got = c.Check(t.Context(), "tid", []string{plain.ID})[0]
-		return got.Code != gtc.CheckUnavailable
-	})
-	if got.Code != gtc.CheckNotOptedIn {
+	if got := check(t, c, "tid", plain.ID); got.Code != gtc.CheckNotOptedIn {
 		t.Errorf("%+v, want not opted in", got)
 	}
-	if got = c.Check(t.Context(), "tid", []string{"something else"})[0]; got.Code != gtc.CheckClusterIDMismatch {
+	if got := check(t, c, "tid", "something else"); got.Code != gtc.CheckClusterIDMismatch {
 		t.Errorf("%+v, want cluster id mismatch", got)
 	}
+}
+
+// check asks until the cluster can be asked: a new one makes its transaction log
+// when first asked.
+func check(t *testing.T, c *Clusters, id, clusterID string) (got gtc.CheckResult) {
+	t.Helper()
+	eventually(t, func() bool {
+		got = c.Check(t.Context(), id, []string{clusterID})[0]
+		return got.Code != gtc.CheckUnavailable
+	})
+	return got
 }
 
 // The cluster is killed between the decision and its end.
 func TestKafkaEndOutlivesABroker(t *testing.T) {
 	k := up(t, "participant-kill", clusters.V44, endTxnBumps)
 	t.Cleanup(func() { _ = k.c.Start(context.WithoutCancel(t.Context())) })
-	k.drive = drive(t, at("k", k.c.Bootstrap)) // short deadlines
+	cfg := at("k", k.c.Bootstrap)
+	cfg.RequestTimeout = 2 * time.Second // of the requests to a broker that is dead
+	k.drive = drive(t, cfg)
 	id := unique(t, "id")
 	p := k.producer(id, noTimeoutDuration)
 	p.write(k.topic)

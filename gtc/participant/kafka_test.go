@@ -3,7 +3,6 @@
 package participant
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -43,6 +42,7 @@ type kafka struct {
 	c       *clusters.Cluster
 	drive   *Clusters
 	raw     *kgo.Client
+	node    int // the broker's id
 	topic   string
 	version int16
 }
@@ -56,9 +56,15 @@ func up(t *testing.T, name string, p clusters.Profile, version int16) *kafka {
 	}
 	t.Cleanup(raw.Close)
 	k := (&kafka{c: c, raw: raw, version: version}).newTopic(t)
-	cfg := at(name, c.Bootstrap)
-	cfg.RequestTimeout = 10 * time.Second
-	k.drive = drive(t, cfg)
+	eventually(t, func() bool {
+		md, err := kadm.NewClient(raw).BrokerMetadata(t.Context())
+		if err != nil || len(md.Brokers) != 1 {
+			return false
+		}
+		k.node = int(md.Brokers[0].NodeID)
+		return true
+	})
+	k.drive = drive(t, at(name, c.Bootstrap))
 	return k
 }
 
@@ -84,13 +90,17 @@ func (k *kafka) producer(id string, timeout time.Duration) *producer {
 	return newProducer(k.t, id, timeout, k.c.Bootstrap)
 }
 
-func (k *kafka) node() int32 {
+// ask sends one request to the broker, and again when it was not answered: a
+// broker that was just started closes connections once more while its listeners
+// come up.
+func (k *kafka) ask(req kmsg.Request) (resp kmsg.Response) {
 	k.t.Helper()
-	md, err := kadm.NewClient(k.raw).BrokerMetadata(k.t.Context())
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return md.Brokers[0].NodeID
+	eventually(k.t, func() (answered bool) {
+		var err error
+		resp, err = k.raw.Broker(k.node).Request(k.t.Context(), req)
+		return err == nil
+	})
+	return resp
 }
 
 // end sends one raw EndTxn, again while an end is being carried out. It returns
@@ -101,11 +111,7 @@ func (k *kafka) end(version int16, id string, ref gtc.ParticipantRef, commit boo
 	req.TransactionalID, req.Commit = id, commit
 	req.ProducerID, req.ProducerEpoch = ref.ProducerID, ref.ProducerEpoch
 	for {
-		resp, err := k.raw.Broker(int(k.node())).Request(k.t.Context(), pin(req, version))
-		if err != nil {
-			k.t.Fatal(err)
-		}
-		got := resp.(*kmsg.EndTxnResponse)
+		got := k.ask(pin(req, version)).(*kmsg.EndTxnResponse)
 		var code *kerr.Error
 		switch err := kerr.ErrorForCode(got.ErrorCode); {
 		case err == nil && version == endTxnKeeps:
@@ -130,26 +136,13 @@ func (k *kafka) init(id string, pid int64, epoch int16) (int64, int16, error) {
 	req.TransactionalID, req.TransactionTimeoutMillis = &id, unlimited
 	req.ProducerID, req.ProducerEpoch = pid, epoch
 	for {
-		resp, err := k.raw.Broker(int(k.node())).Request(k.t.Context(), req)
-		if err != nil {
-			k.t.Fatal(err)
-		}
-		got := resp.(*kmsg.InitProducerIDResponse)
-		err = kerr.ErrorForCode(got.ErrorCode)
+		got := k.ask(req).(*kmsg.InitProducerIDResponse)
+		err := kerr.ErrorForCode(got.ErrorCode)
 		if !errors.Is(err, kerr.ConcurrentTransactions) {
 			return got.ProducerID, got.ProducerEpoch, err
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-}
-
-func (k *kafka) look(id string) view {
-	k.t.Helper()
-	v, err := k.describe(id)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return v
 }
 
 func (k *kafka) describe(id string) (view, error) {
@@ -165,7 +158,7 @@ func (k *kafka) describe(id string) (view, error) {
 // connections once more while its listeners come up.
 func (k *kafka) until(id, state string) view {
 	k.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		v, err := k.describe(id)
 		if err == nil && v.state == state {
 			return v
@@ -206,7 +199,7 @@ type answerRow struct {
 
 func (r answerRow) timeout() time.Duration {
 	if r.aged {
-		return time.Second
+		return 3 * time.Second // in which even a busy machine writes a record
 	}
 	return noTimeoutDuration
 }
@@ -305,15 +298,10 @@ func TestKafkaEpochCeiling(t *testing.T) {
 	id := unique(t, "id")
 	first := k.producer(id, noTimeoutDuration).ref(k.c.ID)
 	ref := first
-	node := int(k.node())
 	for ref.ProducerEpoch < lastEpoch {
 		req := kmsg.NewPtrEndTxnRequest()
 		req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, ref.ProducerID, ref.ProducerEpoch
-		resp, err := k.raw.Broker(node).Request(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch got := resp.(*kmsg.EndTxnResponse); got.ErrorCode {
+		switch got := k.ask(req).(*kmsg.EndTxnResponse); got.ErrorCode {
 		case 0:
 			ref.ProducerEpoch = got.ProducerEpoch
 		case kerr.ConcurrentTransactions.Code:
@@ -327,11 +315,11 @@ func TestKafkaEpochCeiling(t *testing.T) {
 	if ans.Outcome != gtc.EndDone || ans.NextProducerID == ref.ProducerID || ans.NextProducerEpoch != 0 {
 		t.Fatalf("%+v, want done and (another producer id, 0)", ans)
 	}
-	k.until(id, stateCompleteCommit)
+	seen := k.until(id, stateCompleteCommit)
 	if again := settle(t, k.drive, id, rec, true); again != ans {
 		t.Errorf("repeated: %+v, want %+v", again, ans)
 	}
-	if got := k.look(id).outcome(rec, endTxnBumps, false); got != committed {
+	if got := seen.outcome(rec, endTxnBumps, false); got != committed {
 		t.Errorf("the state proves %d, want committed", got)
 	}
 	next := gtc.ParticipantRef{ClusterID: k.c.ID, ProducerID: ans.NextProducerID, ProducerEpoch: 0}
@@ -349,14 +337,8 @@ func (k *kafka) add(id string, ref gtc.ParticipantRef) {
 	topic := kmsg.NewAddPartitionsToTxnRequestTopic()
 	topic.Topic, topic.Partitions = k.topic, []int32{0}
 	req.Topics = append(req.Topics, topic)
-	ctx, cancel := context.WithTimeout(k.t.Context(), 30*time.Second)
-	defer cancel()
-	for {
-		resp, err := k.raw.Broker(int(k.node())).Request(ctx, pin(req, 3))
-		if err != nil {
-			k.t.Fatal(err)
-		}
-		switch code := resp.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode; code {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		switch code := k.ask(pin(req, 3)).(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode; code {
 		case 0:
 			return
 		case kerr.ConcurrentTransactions.Code:
@@ -364,4 +346,5 @@ func (k *kafka) add(id string, ref gtc.ParticipantRef) {
 			k.t.Fatal(kerr.ErrorForCode(code))
 		}
 	}
+	k.t.Fatal("the end before is not carried out")
 }
