@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -31,21 +29,23 @@ const preparing = 64
 type Settled struct {
 	Ids int
 	// From the start of the process after the SIGKILL: until it serves, until
-	// it has answered for all its ids, and until nothing is pending.
+	// it has answered for one of them, and until nothing is pending.
 	Ready, Answer, All time.Duration
-	// Told is how many EndTxn the participants got, none before the SIGKILL.
-	Told int64
+	// Bare is what the participants need for as many EndTxn from clients that
+	// do nothing else: nobody can have told them sooner.
+	Bare time.Duration
 }
 
 // Settle measures what a coordinator does after a SIGKILL that leaves n commits
 // decided in its log of which no participant knows.
 //
-// Two mini-brokers, or two Kafka clusters, take part, each behind a holder. On both, every id has a
-// record in an open transaction without timeout, and the coordinator is asked
-// to commit it. It looks at both clusters, makes its decision durable, and
-// tries to tell them; the holder answers COORDINATOR_LOAD_IN_PROGRESS. When the
-// coordinator says of every id "committed, pending", it is killed, the holder
-// passes on from then, and the coordinator is started again.
+// Two mini-brokers, or two Kafka clusters, take part, each behind a holder. On
+// both, every id has a record in an open transaction without timeout, and the
+// coordinator is asked to commit it. It looks at both clusters, makes its
+// decision durable, and tries to tell them; the holder answers
+// COORDINATOR_LOAD_IN_PROGRESS. When the coordinator says of every id
+// "committed, pending", it is killed, and started again with the clusters' own
+// addresses: a holder between them would take its share of the machine.
 func Settle(ctx context.Context, o Options, n int) (Settled, error) {
 	s, err := newSettling(ctx, o)
 	if err != nil {
@@ -58,7 +58,10 @@ func Settle(ctx context.Context, o Options, n int) (Settled, error) {
 
 type settling struct {
 	dir         string
+	free        []string // addresses that nobody listens on
+	minibroker  string
 	holders     []*holder
+	direct      []string // the clusters' own addresses
 	nodes       []*node.Node
 	kafka       []*cluster.Cluster
 	coordinator *node.Node
@@ -68,45 +71,59 @@ type settling struct {
 }
 
 func newSettling(ctx context.Context, o Options) (*settling, error) {
-	s := &settling{dir: filepath.Join(o.Dir, "settle")}
+	s := &settling{dir: filepath.Join(o.Dir, "settle"), minibroker: o.Minibroker}
 	if err := mkdir(s.dir); err != nil {
 		return s, err
 	}
-	free, err := ports(ctx, 5)
-	if err != nil {
+	var err error
+	if s.free, err = ports(ctx, 1+3*len(aliases)); err != nil {
 		return s, err
 	}
-	properties := []string{
-		"process.roles=broker,gtc", "listeners=PLAINTEXT://" + free[0], "log.dirs=" + filepath.Join(s.dir, "gtc"), "gtc.clusters=us,eu",
-	}
-	for i, name := range []string{"us", "eu"} {
-		server, proxy := free[1+2*i], free[2+2*i]
-		if err = s.startParticipant(ctx, o, name, server, proxy); err != nil {
+	var held []string
+	for i, name := range aliases {
+		server, direct, proxy := s.free[1+3*i], s.free[2+3*i], s.free[3+3*i]
+		if direct, err = s.startParticipant(ctx, o, name, server, direct, proxy); err != nil {
 			return s, err
 		}
 		h, holdErr := newHolder(ctx, proxy, server)
 		if holdErr != nil {
 			return s, holdErr
 		}
-		s.holders = append(s.holders, h)
-		properties = append(properties, "gtc.cluster."+name+".bootstrap.servers="+proxy)
-		if err = s.openCluster(ctx, proxy); err != nil {
+		s.holders, s.direct, held = append(s.holders, h), append(s.direct, direct), append(held, proxy)
+		if err = s.openCluster(ctx, direct); err != nil {
 			return s, err
 		}
 	}
-	if s.coordinator, err = node.New(o.Minibroker, s.dir, "gtc", free[0], properties); err != nil {
+	if err = s.startCoordinator(ctx, held); err != nil {
 		return s, err
 	}
-	if err = s.coordinator.Start(ctx); err != nil {
-		return s, err
-	}
-	s.nodes = append(s.nodes, s.coordinator)
-	s.gtc, err = kgo.NewClient(kgo.SeedBrokers(free[0]), kgo.MaxVersions(wire.Versions()))
+	s.gtc, err = kgo.NewClient(kgo.SeedBrokers(s.coordinator.Addr), kgo.MaxVersions(wire.Versions()))
 	return s, err
 }
 
-// startParticipant starts a cluster whose clients are sent to the proxy.
-func (s *settling) startParticipant(ctx context.Context, o Options, name, server, proxy string) error {
+// aliases are the coordinator's names for the clusters.
+var aliases = []string{"us", "eu"}
+
+// startCoordinator starts it for the first time, or again with the same log and
+// other addresses of the clusters.
+func (s *settling) startCoordinator(ctx context.Context, clusters []string) (err error) {
+	addr := s.free[0]
+	properties := []string{
+		"process.roles=broker,gtc", "listeners=PLAINTEXT://" + addr, "log.dirs=" + filepath.Join(s.dir, "gtc"),
+		"gtc.clusters=" + strings.Join(aliases, ","),
+	}
+	for i, name := range aliases {
+		properties = append(properties, "gtc.cluster."+name+".bootstrap.servers="+clusters[i])
+	}
+	if s.coordinator, err = node.New(s.minibroker, s.dir, "gtc", addr, properties); err != nil {
+		return err
+	}
+	return s.coordinator.Start(ctx)
+}
+
+// startParticipant starts a cluster with two listeners: the clients of one are
+// sent to the proxy, and those of the other, which it returns, are not.
+func (s *settling) startParticipant(ctx context.Context, o Options, name, server, direct, proxy string) (string, error) {
 	if o.Kafka {
 		p := cluster.V44
 		p.Config = append(p.Config[:len(p.Config):len(p.Config)],
@@ -116,13 +133,15 @@ func (s *settling) startParticipant(ctx context.Context, o Options, name, server
 			"inter.broker.listener.name=PLAINTEXT")
 		_ = (&cluster.Cluster{Name: "bench-" + name}).Down(ctx) // an earlier run has left it with other ports
 		c, err := cluster.Ensure(ctx, "bench-"+name, p)
-		if err == nil {
-			s.kafka = append(s.kafka, c)
+		if err != nil {
+			return "", err
 		}
-		return err
+		s.kafka = append(s.kafka, c)
+		return c.Bootstrap, nil
 	}
 	n, err := node.New(cmp.Or(o.Participant, o.Minibroker), s.dir, name, server, []string{
-		"process.roles=broker", "listeners=PLAINTEXT://" + server, "advertised.listeners=PLAINTEXT://" + proxy,
+		"process.roles=broker", "listeners=PLAINTEXT://" + direct + ",HELD://" + server,
+		"advertised.listeners=PLAINTEXT://" + direct + ",HELD://" + proxy, "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,HELD:PLAINTEXT",
 		"log.dirs=" + filepath.Join(s.dir, name), "transaction.max.timeout.ms=2147483647",
 		// The figure is the coordinator's, not that of a participant's disk.
 		"log.flush.interval.messages=9223372036854775807",
@@ -133,7 +152,7 @@ func (s *settling) startParticipant(ctx context.Context, o Options, name, server
 	if err == nil {
 		s.nodes = append(s.nodes, n)
 	}
-	return err
+	return direct, err
 }
 
 func (s *settling) openCluster(ctx context.Context, addr string) error {
@@ -158,6 +177,9 @@ func (s *settling) stop() {
 		if cl != nil {
 			cl.Close()
 		}
+	}
+	if s.coordinator != nil && s.coordinator.Process != nil {
+		s.coordinator.Stop()
 	}
 	for _, n := range s.nodes {
 		n.Stop()
@@ -206,177 +228,94 @@ func (s *settling) measure(ctx context.Context, n int) (Settled, error) {
 	if err = s.coordinator.Kill(); err != nil {
 		return Settled{}, err
 	}
-	s.hold(false)
-	began := time.Now()
-	if err = s.coordinator.Start(ctx); err != nil {
-		return Settled{}, err
+	r, err := s.settle(ctx, ends)
+	if err != nil {
+		return r, err
 	}
-	r := Settled{Ids: n, Ready: time.Since(began)}
-	// A list of all ids costs the one who is measured, so it is asked for only
-	// when every participant has been told.
-	for r.All == 0 && ctx.Err() == nil {
-		switch {
-		case r.Answer == 0:
-			if describes(ctx, s.gtc, ends[0].GlobalTransactionalID) {
-				r.Answer = time.Since(began)
-			}
-		case s.told()-before >= int64(2*n):
-			if pending, err = s.pending(ctx); err == nil && pending == 0 {
-				r.All = time.Since(began)
-			}
-		}
-		time.Sleep(2 * time.Millisecond)
+	if err = s.verify(ctx, n); err != nil {
+		return r, err
 	}
-	if ctx.Err() != nil {
-		return r, fmt.Errorf("bench: %d EndTxn told, %d commits pending: %w", s.told()-before, pending, errors.Join(ctx.Err(), err))
-	}
-	r.Told = s.told() - before
-	for err = s.verify(ctx, n); errors.Is(err, errUnreadable) && ctx.Err() == nil; err = s.verify(ctx, n) { // Kafka's markers follow
-		time.Sleep(10 * time.Millisecond)
-	}
+	r.Bare, err = s.bare(ctx, n)
 	return r, err
 }
 
-// prepare leaves a transaction of the i-th id open on both clusters and returns
-// the request for its commit.
-func (s *settling) prepare(ctx context.Context, i int) (*wire.EndGlobalTxnRequest, error) {
-	id := fmt.Sprintf("settle-%05d", i)
-	init := wire.NewPtrInitGlobalTxnRequest()
-	init.GlobalTransactionalID, init.TimeoutMillis, init.ClusterIDs = id, 900_000, s.ids
-	init.InstanceID = [16]byte{1, byte(i), byte(i >> 8)}
-	var opened *wire.InitGlobalTxnResponse
-	err := again(ctx, func() (err error) {
-		if opened, err = init.RequestWith(ctx, s.gtc); err == nil {
-			err = refusedInit(opened)
+// settle starts the coordinator again and waits until nothing is pending. A list
+// of all ids costs the one who is measured, so it is asked for only when single
+// ids are complete.
+func (s *settling) settle(ctx context.Context, ends []*wire.EndGlobalTxnRequest) (r Settled, err error) {
+	r.Ids = len(ends)
+	began := time.Now()
+	if err = s.startCoordinator(ctx, s.direct); err != nil {
+		return r, err
+	}
+	r.Ready = time.Since(began)
+	pending := -1
+	for i := 0; ctx.Err() == nil; {
+		state := describe(ctx, s.gtc, ends[i].GlobalTransactionalID)
+		if state != "" && r.Answer == 0 {
+			r.Answer = time.Since(began)
 		}
-		return err
+		if state != "CompleteCommit" {
+			time.Sleep(2 * time.Millisecond)
+			continue
+		}
+		if next := i + 1 + len(ends)/100; next < len(ends) {
+			i = next
+			continue
+		}
+		if pending, err = s.pending(ctx); err == nil && pending == 0 {
+			r.All = time.Since(began)
+			return r, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return r, fmt.Errorf("bench: %d commits pending: %w", pending, errors.Join(ctx.Err(), err))
+}
+
+// bare ends as many transactions of the same kind without a coordinator.
+func (s *settling) bare(ctx context.Context, n int) (time.Duration, error) {
+	ends := make([][]*kmsg.EndTxnRequest, n)
+	err := each(ctx, n, func(ctx context.Context, i int) error {
+		for _, cl := range s.clusters {
+			id := fmt.Sprintf("bare-%05d", i)
+			pid, epoch, err := open(ctx, cl, id, int32(i%8))
+			if err != nil {
+				return err
+			}
+			end := kmsg.NewPtrEndTxnRequest()
+			end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = id, pid, epoch, true
+			ends[i] = append(ends[i], end)
+		}
+		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("InitGlobalTxn: %w", err)
+		return 0, err
 	}
-	end := wire.NewPtrEndGlobalTxnRequest()
-	end.GlobalTransactionalID, end.GlobalEpoch, end.Sequence = id, opened.GlobalEpoch, opened.Sequence
-	end.Committed, end.TimeoutMillis = true, 1
-	for k, cl := range s.clusters {
-		pid, epoch, err := open(ctx, cl, id, int32(i%8))
-		if err != nil {
-			return nil, err
+	const connections = 8 // to each cluster, as the coordinator has
+	var clients [connections][]*kgo.Client
+	for i := range clients {
+		for _, addr := range s.direct {
+			cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+			if err != nil {
+				return 0, err
+			}
+			defer cl.Close()
+			clients[i] = append(clients[i], cl)
 		}
-		end.Participants = append(end.Participants, wire.EndGlobalTxnRequestParticipant{ClusterID: s.ids[k], ProducerID: pid, ProducerEpoch: epoch})
 	}
-	return end, nil
-}
-
-// decide asks for a commit until it is decided.
-func (s *settling) decide(ctx context.Context, end *wire.EndGlobalTxnRequest) error {
-	err := again(ctx, func() error {
-		resp, err := end.RequestWith(ctx, s.gtc)
-		if err == nil {
-			err = wire.ErrorForCode(resp.ErrorCode)
-		}
-		switch {
-		case err != nil || resp.Outcome == wire.OutcomeCommitted:
+	began := time.Now()
+	err = each(ctx, n*len(s.direct), func(ctx context.Context, i int) error {
+		k := i % len(s.direct)
+		i /= len(s.direct)
+		return again(ctx, func() error {
+			resp, err := ends[i][k].RequestWith(ctx, clients[i%connections][k])
+			if err == nil {
+				err = kerr.ErrorForCode(resp.ErrorCode)
+			}
 			return err
-		case resp.Outcome == wire.OutcomeAborted:
-			return fmt.Errorf("bench: %s was aborted: %s", end.GlobalTransactionalID, text(resp.ErrorMessage))
-		}
-		return errUndecided
+		})
 	})
-	if err != nil {
-		return fmt.Errorf("EndGlobalTxn: %w", err)
-	}
-	return nil
-}
-
-// refusedInit is the error of an answer, with what is said of the clusters.
-func refusedInit(resp *wire.InitGlobalTxnResponse) error {
-	err := wire.ErrorForCode(resp.ErrorCode)
-	for _, c := range resp.ClusterErrors {
-		if c.ErrorCode != 0 {
-			err = fmt.Errorf("%w; cluster %s: %s", err, c.ClusterID, text(c.ErrorMessage))
-		}
-	}
-	return err
-}
-
-var errUndecided = errors.New("bench: not decided yet")
-
-// again calls f until its error is none that passes.
-func again(ctx context.Context, f func() error) error {
-	for {
-		err := f()
-		if err == nil || !wire.IsRetriable(err) && !errors.Is(err, errUndecided) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-// open leaves one record in a transaction without timeout.
-func open(ctx context.Context, cl *kgo.Client, id string, partition int32) (int64, int16, error) {
-	init := kmsg.NewPtrInitProducerIDRequest()
-	init.TransactionalID, init.TransactionTimeoutMillis = &id, 2147483647
-	init.ProducerID, init.ProducerEpoch = -1, -1
-	p, err := init.RequestWith(ctx, cl)
-	if err == nil {
-		err = kerr.ErrorForCode(p.ErrorCode)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("InitProducerId: %w", err)
-	}
-	add := kmsg.NewPtrAddPartitionsToTxnRequest()
-	add.TransactionalID, add.ProducerID, add.ProducerEpoch = id, p.ProducerID, p.ProducerEpoch
-	t := kmsg.NewAddPartitionsToTxnRequestTopic()
-	t.Topic, t.Partitions = topic, []int32{partition}
-	add.Topics = append(add.Topics, t)
-	added, err := add.RequestWith(ctx, cl)
-	if err == nil {
-		err = kerr.ErrorForCode(added.Topics[0].Partitions[0].ErrorCode)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("AddPartitionsToTxn: %w", err)
-	}
-	produce := kmsg.NewPtrProduceRequest()
-	produce.TransactionID, produce.Acks, produce.TimeoutMillis = &id, -1, 30_000
-	pt, pp := kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
-	pp.Partition, pp.Records = partition, batch(p.ProducerID, p.ProducerEpoch, id)
-	pt.Topic, pt.Partitions = topic, append(pt.Partitions, pp)
-	produce.Topics = append(produce.Topics, pt)
-	produced, err := produce.RequestWith(ctx, cl)
-	if err == nil {
-		err = kerr.ErrorForCode(produced.Topics[0].Partitions[0].ErrorCode)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("writing: %w", err)
-	}
-	return p.ProducerID, p.ProducerEpoch, nil
-}
-
-// batch is one transactional record.
-func batch(producerID int64, epoch int16, value string) []byte {
-	r := kmsg.NewRecord()
-	r.Value = []byte(value)
-	r.Length = int32(len(r.AppendTo(nil)) - 1) // the length of 0 is one byte
-	now := time.Now().UnixMilli()
-	b := kmsg.RecordBatch{
-		PartitionLeaderEpoch: -1, Magic: 2, Attributes: 0x10, FirstTimestamp: now, MaxTimestamp: now,
-		ProducerID: producerID, ProducerEpoch: epoch, NumRecords: 1, Records: r.AppendTo(nil),
-	}
-	raw := b.AppendTo(nil)
-	b.Length = int32(len(raw) - 12)
-	b.CRC = int32(crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
-	return b.AppendTo(nil)
+	return time.Since(began), err
 }
 
 // pending counts the ids that are decided and not complete.
@@ -395,8 +334,23 @@ func (s *settling) pending(ctx context.Context) (int, error) {
 
 var errUnreadable = errors.New("bench: not all records are readable")
 
-// verify counts what a read_committed reader may see: all, on both clusters.
+// verify waits until a read_committed reader may see all, on both clusters:
+// Kafka's markers follow the answer.
 func (s *settling) verify(ctx context.Context, n int) error {
+	for {
+		err := s.readable(ctx, n)
+		if !errors.Is(err, errUnreadable) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (s *settling) readable(ctx context.Context, n int) error {
 	for i, cl := range s.clusters {
 		adm := kadm.NewClient(cl)
 		ends, err := adm.ListEndOffsets(ctx, topic)
@@ -416,23 +370,4 @@ func (s *settling) verify(ctx context.Context, n int) error {
 		}
 	}
 	return nil
-}
-
-// each calls f for 0 to n-1, some at a time, and returns the first error.
-func each(ctx context.Context, n int, f func(context.Context, int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range preparing {
-		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if err := f(ctx, int(i)); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	workers.Wait()
-	return context.Cause(ctx)
 }

@@ -114,7 +114,7 @@ func (t *takeover) measure(ctx context.Context) (time.Duration, error) {
 	}
 	began := time.Now()
 	for other := clients[1-owner]; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-		if describes(ctx, other, takenOver) {
+		if describe(ctx, other, takenOver) != "" {
 			return time.Since(began), nil
 		}
 	}
@@ -140,10 +140,13 @@ func (t *takeover) open(ctx context.Context, clients []*kgo.Client) (owner int, 
 	return 0, errors.Join(ctx.Err(), err)
 }
 
-// describes reports that a node answers for the id.
-func describes(ctx context.Context, cl *kgo.Client, id string) bool {
+// describe is the state of an id, empty when the coordinator does not tell.
+func describe(ctx context.Context, cl *kgo.Client, id string) string {
 	req := wire.NewPtrDescribeGlobalTransactionsRequest()
 	req.GlobalTransactionalIDs = []string{id}
 	resp, err := req.RequestWith(ctx, cl.SeedBrokers()[0])
-	return err == nil && len(resp.GlobalTransactions) == 1 && resp.GlobalTransactions[0].ErrorCode == 0
+	if err != nil || len(resp.GlobalTransactions) != 1 || resp.GlobalTransactions[0].ErrorCode != 0 {
+		return ""
+	}
+	return resp.GlobalTransactions[0].State
 }

@@ -88,32 +88,35 @@ func (sh *shard) effect(e gtc.Effect) func() {
 	case gtc.TakeVotes:
 		return func() { sh.async(t, "vote", func(ctx context.Context) gtc.Event { return sh.takeVotes(ctx, e) }) }
 	case gtc.EndTxn:
-		return func() { sh.async(t, "end-txn", func(ctx context.Context) gtc.Event { return sh.endTxn(ctx, e) }) }
+		return func() {
+			sh.s.ends.put(e.Participant.ClusterID, func() {
+				sh.request(t, "end-txn", func(ctx context.Context) gtc.Event { return sh.endTxn(ctx, e) })
+			})
+		}
 	}
 	return func() {}
 }
 
-// async runs one outgoing request and feeds its result to the term that asked.
-// When the term has ended meanwhile the result is dropped, and with its context
-// so is the request, if it has not left yet: a fenced coordinator acts on
-// nothing more.
 func (sh *shard) async(t *term, point string, do func(context.Context) gtc.Event) {
-	sh.s.spawn(func() {
-		if t.ctx.Err() != nil {
-			return
+	sh.s.spawn(func() { sh.request(t, point, do) })
+}
+
+// request carries out one outgoing request and feeds its result to the term that
+// asked. When the term has ended meanwhile the result is dropped, and with its
+// context so is the request, if it has not left yet: a fenced coordinator acts
+// on nothing more.
+func (sh *shard) request(t *term, point string, do func(context.Context) gtc.Event) {
+	if t.ctx.Err() != nil {
+		return
+	}
+	sh.s.o.Fault(point + "/before")
+	ev := do(t.ctx)
+	sh.s.o.Fault(point + "/after")
+	sh.inbox.put(task{run: func(now *term) {
+		if now == t {
+			sh.step(ev)
 		}
-		sh.s.o.Fault(point + "/before")
-		ev := do(t.ctx)
-		sh.s.o.Fault(point + "/after")
-		if ev == nil {
-			return
-		}
-		sh.inbox.put(task{run: func(now *term) {
-			if now == t {
-				sh.step(ev)
-			}
-		}})
-	})
+	}})
 }
 
 func (sh *shard) takeVotes(ctx context.Context, e gtc.TakeVotes) gtc.Event {
@@ -128,11 +131,6 @@ func (sh *shard) takeVotes(ctx context.Context, e gtc.TakeVotes) gtc.Event {
 }
 
 func (sh *shard) endTxn(ctx context.Context, e gtc.EndTxn) gtc.Event {
-	release, err := sh.s.limits.acquire(ctx, e.Participant.ClusterID)
-	if err != nil {
-		return nil // the term has ended
-	}
-	defer release()
 	p, elapsed := e.Participant, stopwatch()
 	answer := sh.s.o.Participants.End(ctx, e.ID, p, e.Commit, e.OnePhase)
 	sh.s.metrics.endAnswered(p.ClusterID, answer.Outcome, elapsed())

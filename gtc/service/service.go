@@ -127,7 +127,7 @@ type Service struct {
 	cancel   context.CancelFunc
 	requests atomic.Uint64
 	calls    calls
-	limits   limits
+	ends     queues
 	metrics  *metrics
 	running  sync.WaitGroup
 
@@ -143,7 +143,7 @@ func New(o Options) (*Service, error) {
 	o.setDefaults()
 	s := &Service{o: o, shards: map[int32]*shard{}, metrics: newMetrics()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.limits = limits{size: o.EndsPerCluster, of: map[string]chan struct{}{}}
+	s.ends = queues{workers: o.EndsPerCluster, spawn: s.spawn, of: map[string]*queue{}}
 	s.calls.waiting = map[gtc.RequestID]chan answer{}
 	s.spawn(s.scanForever)
 	return s, nil
@@ -260,29 +260,6 @@ var (
 	errLate           = errors.New("service: not decided and durable by the deadline; ask again with the same request")
 	errUnreadable     = errors.New("service: the partition of the id cannot be read")
 )
-
-// limits bounds the requests under way to each cluster.
-type limits struct {
-	size int
-	mu   sync.Mutex
-	of   map[string]chan struct{}
-}
-
-func (l *limits) acquire(ctx context.Context, clusterID string) (release func(), err error) {
-	l.mu.Lock()
-	c := l.of[clusterID]
-	if c == nil {
-		c = make(chan struct{}, l.size)
-		l.of[clusterID] = c
-	}
-	l.mu.Unlock()
-	select {
-	case c <- struct{}{}:
-		return func() { <-c }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
 
 // calls are the requests that wait for a Reply.
 type calls struct {

@@ -74,8 +74,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "settle, two %s: %d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all told %v (%d EndTxn)\n",
-		*label, s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), s.Told)
+	_, err = fmt.Fprintf(out, "settle, two %s: %d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all told %v; as many EndTxn without a coordinator %v\n",
+		*label, s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), s.Bare.Round(time.Millisecond))
 	return err
 }
 
