@@ -8,11 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/kafka-gtc/kafka-gtc/conformance/readback"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -81,17 +82,21 @@ func (s site) groupOffset(t *testing.T, group, topic string) int64 {
 		t.Fatal(err)
 	}
 	defer adm.Close()
-	all, err := adm.FetchOffsets(kadm.RequireStable(deadline(t)), group)
-	if err == nil {
-		err = all.Error()
+	for ctx := deadline(t); ; time.Sleep(10 * time.Millisecond) {
+		all, err := adm.FetchOffsets(kadm.RequireStable(ctx), group)
+		if err == nil {
+			err = all.Error()
+		}
+		switch {
+		case err == nil:
+			if o, ok := all.Lookup(topic, 0); ok {
+				return o.At
+			}
+			return -1
+		case !kerr.IsRetriable(err) || ctx.Err() != nil: // retriable: its marker is being written
+			t.Fatal(err)
+		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o, ok := all.Lookup(topic, 0); ok {
-		return o.At
-	}
-	return -1
 }
 
 // setting: kafka-clients 4.4.0 takes KIP-939's setting and asks for an ordinary
@@ -195,12 +200,7 @@ func otherwise(t *testing.T, r *rig, java *agent) {
 func (r *rig) hidden(t *testing.T, topic, value string) {
 	t.Helper()
 	for _, s := range r.sites() {
-		reader := readback.NewReader(s.addr)
-		defer reader.Close()
-		p, err := reader.Partition(deadline(t), topic, 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := s.look(t, topic)
 		if !p.Open() || slices.Contains(values(p.Records), value) {
 			t.Errorf("%s: before the end of %q: open=%v, visible %v", s.name, value, p.Open(), values(p.Records))
 		}

@@ -47,7 +47,11 @@ func newRig(t *testing.T, us cluster.Profile) *rig {
 	r.gtc = minibroker(t, binary, dir, "gtc", "process.roles=broker,gtc", "gtc.clusters=us,eu",
 		"gtc.cluster.us.bootstrap.servers="+r.us.addr, "gtc.cluster.eu.bootstrap.servers="+r.eu.addr,
 		"global.transaction.state.log.num.partitions=2",
-		"global.transaction.scan.interval.ms=300", "global.transaction.retry.backoff.max.ms=300")
+		"global.transaction.scan.interval.ms=300", "global.transaction.retry.backoff.max.ms=300",
+		// After an EndTxn whose fate is not known a producer below
+		// transaction.version 2 has to be initialised again (C-END-16). Here all
+		// are answered, on a busy machine too.
+		"global.transaction.participant.request.timeout.ms="+strconv.Itoa(int(patience.Milliseconds())))
 	return r
 }
 
@@ -88,6 +92,22 @@ func (r *rig) topic(t *testing.T, name string) string {
 		}
 	}
 	return name
+}
+
+// look reads the topic's partition up to the last stable offset of now.
+func (s site) look(t *testing.T, topic string) readback.Partition {
+	t.Helper()
+	r := readback.NewReader(s.addr)
+	defer r.Close()
+	for ctx := deadline(t); ; time.Sleep(10 * time.Millisecond) {
+		p, err := r.Partition(ctx, topic, 0, 0)
+		if err == nil {
+			return p
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+	}
 }
 
 // visible waits until nothing is open on the topic and returns what is visible.

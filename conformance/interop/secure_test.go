@@ -75,7 +75,7 @@ func (s *secured) javaWith(t *testing.T, properties ...string) user {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "client.properties")
 	properties = append(properties, "ssl.truststore.type=PEM", "ssl.truststore.location="+s.ca.File,
-		"default.api.timeout.ms=60000", "max.block.ms=60000")
+		"default.api.timeout.ms=110000", "max.block.ms=110000")
 	if err := os.WriteFile(file, []byte(strings.Join(properties, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}

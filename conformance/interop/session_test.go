@@ -34,18 +34,18 @@ func (r *rig) newSession(t *testing.T, id string) *session {
 	req := wire.NewPtrInitGlobalTxnRequest()
 	req.GlobalTransactionalID, req.TimeoutMillis, req.ClusterIDs = id, 600_000, []string{r.us.id, r.eu.id}
 	_, _ = rand.Read(req.InstanceID[:])
-	for ctx := deadline(t); ; {
+	for ctx := deadline(t); ; time.Sleep(10 * time.Millisecond) {
 		resp, err := req.RequestWith(ctx, cl.SeedBrokers()[0])
-		if err == nil {
+		answered := err == nil
+		if answered {
 			err = wire.ErrorForCode(resp.ErrorCode)
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			return &session{cl, id, resp.GlobalEpoch, resp.Sequence}
-		}
-		if !wire.IsRetriable(err) {
+		case answered && !wire.IsRetriable(err), ctx.Err() != nil:
 			t.Fatalf("InitGlobalTxn: %v", err)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -56,7 +56,8 @@ type prepared struct {
 	producerEpoch int16
 }
 
-// ask asks once to end the session's next transaction.
+// ask asks to end the session's next transaction, with the same request until
+// there is an answer.
 func (s *session) ask(t *testing.T, commit bool, participants ...prepared) *wire.EndGlobalTxnResponse {
 	t.Helper()
 	req := wire.NewPtrEndGlobalTxnRequest()
@@ -68,11 +69,18 @@ func (s *session) ask(t *testing.T, commit bool, participants ...prepared) *wire
 		})
 	}
 	s.sequence++
-	resp, err := req.RequestWith(deadline(t), s.gtc.SeedBrokers()[0])
-	if err != nil {
-		t.Fatalf("EndGlobalTxn: %v", err)
+	for ctx := deadline(t); ; time.Sleep(10 * time.Millisecond) {
+		resp, err := req.RequestWith(ctx, s.gtc.SeedBrokers()[0])
+		if err == nil {
+			err = wire.ErrorForCode(resp.ErrorCode)
+			if unknown := err == nil && resp.Outcome == wire.OutcomeUnknown; !unknown && !wire.IsRetriable(err) {
+				return resp
+			}
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("EndGlobalTxn: %+v, %v", resp, err)
+		}
 	}
-	return resp
 }
 
 // end is ask, and fails the test unless all participants have ended so. It

@@ -4,6 +4,7 @@ package interop
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -183,8 +184,10 @@ func TestSocketsAgreeWithKafka(t *testing.T) {
 // sockets runs the script and returns its steps by name.
 func sockets(t *testing.T, r *rig, topic, id string) map[string]step {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience) // of many steps
+	defer cancel()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(deadline(t), "python3", "-B", "python/gtc_sockets.py", "--gtc", r.gtc.Addr,
+	cmd := exec.CommandContext(ctx, "python3", "-B", "python/gtc_sockets.py", "--gtc", r.gtc.Addr,
 		"--cluster", "us="+r.us.addr, "--cluster", "eu="+r.eu.addr, "--topic", topic, "--id", id)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

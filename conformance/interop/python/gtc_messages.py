@@ -10,7 +10,7 @@ import struct
 import time
 import uuid
 
-PATIENCE = 60.0  # seconds, for one step
+PATIENCE = 110.0  # seconds, for one step
 BACKOFF = 0.02
 NO_TIMEOUT = 2147483647
 

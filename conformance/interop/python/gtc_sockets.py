@@ -192,7 +192,7 @@ class Session:
 
     def init(self):
         answer = self.ask("InitGlobalTxn", (COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT_TRANSACTIONS, PARTICIPANT_NOT_AVAILABLE),
-                          GlobalTransactionalId=self.id, TimeoutMs=60000, ClusterIds=[c.id for c in self.clusters], InstanceId=self.instance)
+                          GlobalTransactionalId=self.id, TimeoutMs=600000, ClusterIds=[c.id for c in self.clusters], InstanceId=self.instance)
         if answer["ErrorCode"] == 0:
             self.epoch, self.sequence = answer["GlobalEpoch"], answer["Sequence"]
         return answer
@@ -247,8 +247,10 @@ def discovery(gtc, transactional_id):
     ranges = {str(k["ApiKey"]): [k["MinVersion"], k["MaxVersion"]] for k in answer["ApiKeys"] if k["ApiKey"] >= 1000 or k["ApiKey"] == 10}
     tell("versions", ranges=ranges)
     for version in ("6", "7"):
-        found = until("FindCoordinator", lambda v=version: gtc.ask("FindCoordinator " + v, KeyType=3, CoordinatorKeys=[transactional_id]))
-        tell("find " + version, **found["Coordinators"][0])
+        def found(v=version):
+            answer = gtc.ask("FindCoordinator " + v, KeyType=3, CoordinatorKeys=[transactional_id])["Coordinators"][0]
+            return None if answer["ErrorCode"] in (COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS) else answer
+        tell("find " + version, **until("FindCoordinator", found))
 
 
 def transactions(session, clusters):
@@ -281,10 +283,14 @@ def administration(session):
         answer = session.node.ask("DescribeGlobalTransactions", GlobalTransactionalIds=[session.id, session.id + "-unknown"])
         return None if answer["GlobalTransactions"][0]["State"] == "Ongoing" else answer
     tell("describe", **told(until("DescribeGlobalTransactions", settled)))
-    answer = session.node.ask("ListGlobalTransactions", StateFilters=["CompleteCommit", "Nonsense"], DurationFilterMs=-1,
-                              PatternFilter=session.id, HeuristicOnly=False)
-    tell("list", **told(answer))
-    answer = session.node.ask("ResolveGlobalTransaction", GlobalTransactionalId=session.id, Action=FORGET, ClusterId=None)
+
+    def listed():
+        # A look that began before the describe may end after it.
+        answer = session.node.ask("ListGlobalTransactions", StateFilters=["CompleteCommit", "Nonsense"], DurationFilterMs=-1,
+                                  PatternFilter=session.id, HeuristicOnly=False)
+        return answer if answer["GlobalTransactions"] else None
+    tell("list", **told(until("ListGlobalTransactions", listed)))
+    answer = session.ask("ResolveGlobalTransaction", (COORDINATOR_LOAD_IN_PROGRESS,), GlobalTransactionalId=session.id, Action=FORGET, ClusterId=None)
     tell("nothing to forget", **told(answer))
 
 

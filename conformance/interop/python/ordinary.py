@@ -16,7 +16,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-PATIENCE = 60  # seconds
+PATIENCE = 110  # seconds
 
 
 def client(more):

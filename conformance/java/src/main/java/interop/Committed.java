@@ -19,6 +19,7 @@ record Committed(String bootstrap, String topic) {
         TopicPartition partition = new TopicPartition(topic, 0);
         try (var consumer = new KafkaConsumer<>(Map.of(
             ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap,
+            ConsumerConfig.DEFAULT_API_TIMEOUT_MS_CONFIG, Participant.PATIENCE_MS,
             ConsumerConfig.ISOLATION_LEVEL_CONFIG, "read_committed"),
             new StringDeserializer(), new StringDeserializer())) {
             consumer.assign(List.of(partition));

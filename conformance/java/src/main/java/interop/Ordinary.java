@@ -54,7 +54,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public final class Ordinary {
     private static final Duration POLL = Duration.ofMillis(100);
-    private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(60);
+    private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(110);
 
     private final Map<String, Object> config = new HashMap<>();
 

@@ -28,6 +28,9 @@ import org.apache.kafka.common.utils.internals.ProducerIdAndEpoch;
  * only, whose field is private (KAFKA-19414).
  */
 final class Participant {
+    /** How long a call may take on a machine that does many other things too. */
+    static final int PATIENCE_MS = 110_000;
+
     private final KafkaProducer<String, String> producer;
     private final TransactionManager transactions;
     private final List<Future<RecordMetadata>> sent = new ArrayList<>();
@@ -45,6 +48,7 @@ final class Participant {
     Participant(String bootstrap, String id, OptIn optIn) throws Exception {
         Map<String, Object> config = new HashMap<>(Map.of(
             ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap,
+            ProducerConfig.MAX_BLOCK_MS_CONFIG, PATIENCE_MS,
             ProducerConfig.TRANSACTIONAL_ID_CONFIG, id));
         if (optIn == OptIn.TIMEOUT) {
             config.put(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG, Integer.MAX_VALUE);
