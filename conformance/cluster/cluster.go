@@ -22,8 +22,9 @@ import (
 	"time"
 )
 
-// Cluster is a running cluster. Its address and id stay the same through Kill
-// and Start.
+// Cluster is a running cluster, or one more broker of another (Profile.Join),
+// for which "cluster" below is to be read as "broker". Its address and id stay
+// the same through Kill and Start.
 type Cluster struct {
 	Name      string
 	Bootstrap string // host:port
@@ -45,6 +46,9 @@ func Up(tb testing.TB, name string, p Profile) *Cluster {
 // Ensure is Up for those who are not a test.
 func Ensure(ctx context.Context, name string, p Profile) (*Cluster, error) {
 	args := []string{"up", name, "--version", p.Version}
+	if p.Join != "" {
+		args = append(args, "--join", p.Join)
+	}
 	for _, feature := range p.Features {
 		args = append(args, "--feature", feature)
 	}

@@ -5,6 +5,9 @@ type Profile struct {
 	Version  string   // of Apache Kafka
 	Features []string // finalized when the storage is formatted, as name=level
 	Config   []string // of server.properties, as key=value
+	// Join, if not empty, names a cluster that is up: what is started is one
+	// more broker of it, without a controller, and of the same Version.
+	Join string
 }
 
 // noTimeout opts a cluster in to transactions that it never ages out, with
