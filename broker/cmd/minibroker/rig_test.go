@@ -111,6 +111,11 @@ const optedIn = "transaction.max.timeout.ms=2147483647"
 // newCoordinator starts a node with both roles over the clusters.
 func newCoordinator(t *testing.T, clusters map[string]participantCluster, more ...string) *coordinatorRig {
 	t.Helper()
+	return newCoordinatorWith(t, clusters, func(*service.Options) {}, more...)
+}
+
+func newCoordinatorWith(t *testing.T, clusters map[string]participantCluster, change func(*service.Options), more ...string) *coordinatorRig {
+	t.Helper()
 	var aliases []string
 	lines := []string{"process.roles=broker,gtc", "listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=" + t.TempDir(), "global.transaction.state.log.num.partitions=4"}
 	for alias, c := range clusters {
@@ -138,12 +143,14 @@ func newCoordinator(t *testing.T, clusters map[string]participantCluster, more .
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := service.New(service.Options{
+	o := service.Options{
 		Log: rig.log, Participants: participants, Config: coreConfig(cfg), Clock: clock, Logger: quiet(),
 		NodeID: node.ID, Host: node.Host, Port: node.Port, ScanInterval: cfg.GlobalTransactions.ScanInterval,
 		// Lazy records stay out of the count until a forced one takes them along.
 		LazyLinger: time.Hour,
-	})
+	}
+	change(&o)
+	s, err := service.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
