@@ -46,7 +46,7 @@ func newPipe(t *testing.T) *pipe {
 	}
 	t.Cleanup(func() { _, _ = c.Close(), b.Close() })
 	for _, end := range []net.Conn{c, b} { // what is not sent must not hang the test
-		if err := end.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := end.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -52,7 +52,7 @@ func (p pipeline) session(t *testing.T, id string, opts ...kgo.Opt) *GroupSessio
 	t.Helper()
 	o := p.options()
 	o.GlobalTransactionalID, o.Ring = id, p.ring
-	s, err := NewGroupSession(deadline(t, 20*time.Second), GroupSessionOptions{
+	s, err := NewGroupSession(deadline(t, patience), GroupSessionOptions{
 		Client: o, Cluster: "us",
 		ConsumerOpts: append(opts, kgo.ConsumerGroup(group), kgo.ConsumeTopics(input),
 			kgo.HeartbeatInterval(50*time.Millisecond), kgo.FetchMaxWait(50*time.Millisecond)),
@@ -91,23 +91,10 @@ func step(ctx context.Context, t *testing.T, s *GroupSession, max int) (*Txn, []
 // the ends of the logs.
 func (p pipeline) check(t *testing.T, records int) {
 	t.Helper()
-	ctx := deadline(t, 20*time.Second)
-	cl := plain(t, p.eu.addr, kgo.ConsumeTopics(output), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(50*time.Millisecond))
+	ctx := deadline(t, patience)
 	seen := map[string]int{}
-	ends, err := kadm.NewClient(cl).ListCommittedOffsets(ctx, output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := map[int32]int64{}
-	for behind := true; behind; {
-		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // a marker at the end is no record to wait for
-		fetches := cl.PollFetches(short)
-		cancel()
-		if ctx.Err() != nil {
-			t.Fatal("read back: ", ctx.Err())
-		}
-		fetches.EachRecord(func(r *kgo.Record) { seen[string(r.Value)]++; read[r.Partition] = r.Offset + 1 })
-		behind = len(seen) < records && len(read) < len(ends[output]) || fetches.NumRecords() > 0
+	for _, v := range readAll(t, p.eu.addr, output) {
+		seen[v]++
 	}
 	for i := range records {
 		if n := seen[fmt.Sprintf("%05d", i)]; n != 1 {
@@ -194,7 +181,7 @@ func TestGroupSessionsOfManyInstances(t *testing.T) {
 func TestGroupSessionAbortReadsAgain(t *testing.T) {
 	p := newPipeline(t, 40)
 	s := p.session(t, "one")
-	ctx := deadline(t, 60*time.Second)
+	ctx := deadline(t, patience)
 	total := 0
 	for i := 0; total < 40; i++ {
 		_, values := step(ctx, t, s, 9)
@@ -218,7 +205,7 @@ func TestGroupSessionAbortReadsAgain(t *testing.T) {
 func TestGroupSessionGoesOnAfterAnAbort(t *testing.T) {
 	p := newPipeline(t, 8)
 	s := p.session(t, "one")
-	ctx := deadline(t, 60*time.Second)
+	ctx := deadline(t, patience)
 	txn, _ := step(ctx, t, s, 0)
 	txn.Produce(ctx, "eu", &kgo.Record{Topic: output, Value: make([]byte, 3<<20)}, nil)
 	if _, committed, err := s.End(ctx, true); committed || !errors.As(err, new(*AbortedError)) || !errors.As(err, new(*RecordError)) {
@@ -244,7 +231,7 @@ func TestGroupSessionAbortsAfterARebalance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPipeline(t, 40)
 			first := p.session(t, "one", opt)
-			ctx := deadline(t, 60*time.Second)
+			ctx := deadline(t, patience)
 			_, values := step(ctx, t, first, 0)
 			for len(values) < 40 { // of all partitions, so that any is missed
 				fetches := first.Poll(ctx, 0)
@@ -311,10 +298,10 @@ func TestGroupSessionWaitsForAnUnknownOutcome(t *testing.T) {
 		return refusal(0), silent.Load()
 	}
 	s := p.session(t, "one")
-	ctx := deadline(t, 60*time.Second)
+	ctx := deadline(t, patience)
 	_, values := step(ctx, t, s, 0)
 	var unknown *UnknownOutcomeError
-	if _, committed, err := s.End(deadline(t, 200*time.Millisecond), true); committed || !errors.As(err, &unknown) || !unknown.Asked {
+	if _, committed, err := s.End(expiresWhen(t, func() bool { return p.count(wire.KeyEndGlobalTxn) > 1 }), true); committed || !errors.As(err, &unknown) || !unknown.Asked {
 		t.Fatalf("End = %v, %v, want an UnknownOutcomeError", committed, err)
 	}
 	if err := s.Poll(ctx, 0).Err0(); !errors.Is(err, ErrTxnOpen) {
@@ -350,7 +337,7 @@ func TestGroupSessionStopsAtAHeuristicOutcome(t *testing.T) {
 		return resp, true
 	}
 	s := p.session(t, "one")
-	ctx := deadline(t, 60*time.Second)
+	ctx := deadline(t, patience)
 	step(ctx, t, s, 0)
 	_, committed, err := s.End(ctx, true)
 	if committed || !errors.As(err, new(*HeuristicError)) {

@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -92,7 +95,7 @@ func (e env) open(t *testing.T) *Client {
 
 func open(t *testing.T, o Options) *Client {
 	t.Helper()
-	cl, err := Open(deadline(t, 20*time.Second), o)
+	cl, err := Open(deadline(t, patience), o)
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -104,6 +107,40 @@ func open(t *testing.T, o Options) *Client {
 	return cl
 }
 
+// patience bounds what takes a second on an idle machine.
+const patience = 2 * time.Minute
+
+// expiring is a context whose deadline passes when the test says so.
+type expiring struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (e expiring) Done() <-chan struct{} { return e.passed }
+
+func (e expiring) Err() error {
+	select {
+	case <-e.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// expiresWhen is a context whose deadline passes once what is true: a call has
+// come so far then, however slow the machine is.
+func expiresWhen(t *testing.T, what func() bool) context.Context {
+	t.Helper()
+	e := expiring{context.WithoutCancel(t.Context()), make(chan struct{})}
+	go func() {
+		defer close(e.passed)
+		for end := time.Now().Add(patience); !what() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return e
+}
+
 func deadline(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -113,7 +150,7 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 
 func begin(t *testing.T, cl *Client) *Txn {
 	t.Helper()
-	txn, err := cl.Begin(deadline(t, 20*time.Second))
+	txn, err := cl.Begin(deadline(t, patience))
 	if err != nil {
 		t.Fatalf("Begin: %v", err)
 	}
@@ -129,7 +166,7 @@ func produce(t *testing.T, txn *Txn, cluster string, values ...string) {
 
 func commit(t *testing.T, txn *Txn) Result {
 	t.Helper()
-	r, err := txn.Commit(deadline(t, 20*time.Second))
+	r, err := txn.Commit(deadline(t, patience))
 	if err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
@@ -149,7 +186,7 @@ func visible(t *testing.T, addr string) []string {
 
 func visibleIn(t *testing.T, addr, topic string) []string {
 	t.Helper()
-	ctx := deadline(t, 20*time.Second)
+	ctx := deadline(t, patience)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumeTopics(topic),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.DefaultProduceTopic(topic),
 		kgo.MetadataMinAge(50*time.Millisecond))
@@ -179,6 +216,38 @@ func visibleIn(t *testing.T, addr, topic string) []string {
 	}
 }
 
+// readAll is what is visible in all partitions of a topic on which nothing is
+// open.
+func readAll(t *testing.T, addr, topic string) (values []string) {
+	t.Helper()
+	ctx := deadline(t, patience)
+	cl := plain(t, addr, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords()) // or the position would stay before a marker at the end
+	adm := kadm.NewClient(cl)
+	all, err := adm.ListEndOffsets(ctx, topic)
+	if err = errors.Join(err, all.Error()); err != nil {
+		t.Fatal(err)
+	}
+	for left := all[topic]; ; {
+		maps.DeleteFunc(left, func(_ int32, end kadm.ListedOffset) bool { return end.Offset == 0 })
+		if len(left) == 0 {
+			return values
+		}
+		fetches := cl.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			t.Fatalf("read back: %v; left %v", err, left)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				values = append(values, string(r.Value))
+			}
+			if r.Offset >= left[r.Partition].Offset-1 {
+				delete(left, r.Partition)
+			}
+		})
+	}
+}
+
 // readIndependently reads n records with another implementation of the
 // consumer. kafka-go stops at the last stable offset, so that it proves that
 // records are committed; but it gives control records to the application, and
@@ -191,7 +260,7 @@ func readIndependently(t *testing.T, addr, topic string, n int) []string {
 	})
 	defer func() { _ = r.Close() }()
 	var values []string
-	ctx := deadline(t, 20*time.Second)
+	ctx := deadline(t, patience)
 	for len(values) < n {
 		m, err := r.ReadMessage(ctx)
 		if err != nil {

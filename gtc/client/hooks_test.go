@@ -3,6 +3,7 @@ package client
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -31,14 +32,11 @@ func TestKpromSeesEveryConnection(t *testing.T) {
 		produce(t, txn, "eu", "b")
 		commit(t, txn)
 	}
-	metrics, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sums := map[string]float64{}
-	for _, f := range metrics {
-		for _, m := range f.GetMetric() {
-			sums[f.GetName()] += m.GetCounter().GetValue()
+	sums := counters(t, registry)
+	// A record is acknowledged before it is counted.
+	for ctx := deadline(t, patience); sums["us_produce_records_total"] < 3 || sums["eu_produce_records_total"] < 4; sums = counters(t, registry) {
+		if pause(ctx, time.Millisecond) != nil {
+			break
 		}
 	}
 	if sums["us_produce_records_total"] != 3 || sums["eu_produce_records_total"] != 4 {
@@ -51,14 +49,30 @@ func TestKpromSeesEveryConnection(t *testing.T) {
 			}
 		}
 	}
-	if err = cl.Close(t.Context()); err != nil {
+	if err := cl.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if metrics, err = registry.Gather(); err != nil || len(metrics) != 0 {
+	if metrics, err := registry.Gather(); err != nil || len(metrics) != 0 {
 		var names []string
 		for _, f := range metrics {
 			names = append(names, f.GetName())
 		}
 		t.Errorf("after Close: %s, %v", strings.Join(names, " "), err)
 	}
+}
+
+// counters are the sums of the counters, over all their labels.
+func counters(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	metrics, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range metrics {
+		for _, m := range f.GetMetric() {
+			sums[f.GetName()] += m.GetCounter().GetValue()
+		}
+	}
+	return sums
 }

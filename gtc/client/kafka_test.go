@@ -34,7 +34,7 @@ func realCluster(t *testing.T, name, kafka string, p cluster.Profile, transactio
 	}
 	defer adm.Close()
 	topic := fmt.Sprintf("client-%s-%d", name, time.Now().UnixNano())
-	if _, err := adm.CreateTopic(deadline(t, 30*time.Second), 1, 1, nil, topic); err != nil {
+	if _, err := adm.CreateTopic(deadline(t, patience), 1, 1, nil, topic); err != nil {
 		t.Fatal(err)
 	}
 	return participantCluster{name: name, addr: c.Bootstrap, id: c.ID, transactionV1: transactionV1, endTxns: new(atomic.Int64)}, topic
@@ -128,7 +128,7 @@ func (k kafkaEnv) transactions(t *testing.T) {
 	txn := begin(t, cl)
 	fill(txn, "aborted")
 	flush(t, txn) // a record that has not left needs no EndTxn
-	if r, err := txn.Abort(deadline(t, 30*time.Second)); err != nil || !r.Complete() {
+	if r, err := txn.Abort(deadline(t, patience)); err != nil || !r.Complete() {
 		t.Fatalf("Abort = %+v, %v", r, err)
 	}
 	sent := k.us.endTxns.Load() // more than one when the cluster was still busy with the end before
@@ -138,7 +138,7 @@ func (k kafkaEnv) transactions(t *testing.T) {
 	txn = begin(t, cl)
 	fill(txn, "with a record too large")
 	txn.Produce(t.Context(), "us", &kgo.Record{Topic: k.usTopic, Value: make([]byte, 3<<20)}, nil)
-	if _, err := txn.Commit(deadline(t, 30*time.Second)); !errors.As(err, new(*AbortedError)) || !errors.Is(err, kerr.MessageTooLarge) {
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*AbortedError)) || !errors.Is(err, kerr.MessageTooLarge) {
 		t.Fatalf("Commit = %v, want an AbortedError because of MESSAGE_TOO_LARGE", err)
 	}
 	txn = begin(t, cl)
@@ -151,7 +151,7 @@ func (k kafkaEnv) transactions(t *testing.T) {
 	fill(txn, "left open")
 	flush(t, txn)
 	second := open(t, k.options(id))
-	if _, err := txn.Commit(deadline(t, 30*time.Second)); !errors.As(err, new(*FencedError)) {
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*FencedError)) {
 		t.Fatalf("Commit of the first client = %v, want a FencedError", err)
 	}
 	txn = begin(t, second)
@@ -186,7 +186,7 @@ func (k kafkaEnv) noTimeout(t *testing.T, txn *Txn, id string) {
 		t.Fatal(err)
 	}
 	defer adm.Close()
-	described, err := adm.DescribeTransactions(deadline(t, 30*time.Second), id)
+	described, err := adm.DescribeTransactions(deadline(t, patience), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,14 +226,14 @@ func TestKafkaKilledBetweenTransactions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		txn, err := cl.Begin(deadline(t, time.Minute))
+		txn, err := cl.Begin(deadline(t, patience))
 		if err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, fmt.Sprint(i))
 		txn.Produce(t.Context(), "us", &kgo.Record{Topic: usTopic, Value: []byte(want[i])}, nil)
 		produce(t, txn, "eu", want[i])
-		if _, err := txn.Commit(deadline(t, time.Minute)); err != nil {
+		if _, err := txn.Commit(deadline(t, patience)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,7 +3,6 @@ package client
 import (
 	"errors"
 	"testing"
-	"time"
 )
 
 func TestANilRecordAbortsAndDoesNotPanic(t *testing.T) {
@@ -15,7 +14,7 @@ func TestANilRecordAbortsAndDoesNotPanic(t *testing.T) {
 		t.Error("a nil record was written")
 	}
 	var record *RecordError
-	if _, err := txn.Commit(deadline(t, 20*time.Second)); !errors.As(err, new(*AbortedError)) || !errors.As(err, &record) || record.Cluster != "eu" {
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*AbortedError)) || !errors.As(err, &record) || record.Cluster != "eu" {
 		t.Errorf("Commit = %v, want an AbortedError because of eu's record", err)
 	}
 	produce(t, begin(t, cl), "us", "b")

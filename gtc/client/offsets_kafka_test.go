@@ -41,7 +41,7 @@ func (k kafkaEnv) offsets(t *testing.T) {
 	t.Helper()
 	cl := open(t, k.options(k.usTopic))
 	name := "group-" + k.usTopic
-	g, err := StandaloneGroup(deadline(t, time.Minute), plain(t, k.us.addr), name)
+	g, err := StandaloneGroup(deadline(t, patience), plain(t, k.us.addr), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func (k kafkaEnv) offsets(t *testing.T) {
 	stands := int64(-1)
 	for i, step := range []struct{ record, commit bool }{{false, true}, {false, true}, {true, true}, {false, false}, {true, false}, {false, true}, {true, true}} {
 		txn := begin(t, cl)
-		if err := txn.CommitOffsets(deadline(t, time.Minute), g, map[string]map[int32]kgo.EpochOffset{k.usTopic: {0: {Epoch: -1, Offset: int64(i)}}}); err != nil {
+		if err := txn.CommitOffsets(deadline(t, patience), g, map[string]map[int32]kgo.EpochOffset{k.usTopic: {0: {Epoch: -1, Offset: int64(i)}}}); err != nil {
 			t.Fatal(err)
 		}
 		v := fmt.Sprint(i)
@@ -64,7 +64,7 @@ func (k kafkaEnv) offsets(t *testing.T) {
 				want = append(want, v)
 			}
 			commit(t, txn)
-		} else if r, err := txn.Abort(deadline(t, time.Minute)); err != nil || !r.Complete() {
+		} else if r, err := txn.Abort(deadline(t, patience)); err != nil || !r.Complete() {
 			t.Fatalf("Abort = %+v, %v", r, err)
 		}
 		if got := k.stands(t, name); got != stands {
@@ -79,7 +79,7 @@ func (k kafkaEnv) offsets(t *testing.T) {
 // looksOpen is the coordinator's look: Ongoing, with something in it.
 func (k kafkaEnv) looksOpen(t *testing.T, record bool) {
 	t.Helper()
-	described, err := kadm.NewClient(plain(t, k.us.addr)).DescribeTransactions(deadline(t, time.Minute), k.usTopic)
+	described, err := kadm.NewClient(plain(t, k.us.addr)).DescribeTransactions(deadline(t, patience), k.usTopic)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (k kafkaEnv) looksOpen(t *testing.T, record bool) {
 func (k kafkaEnv) stands(t *testing.T, group string) int64 {
 	t.Helper()
 	p := &participant{name: "us", raw: plain(t, k.us.addr)}
-	got, err := p.committed(deadline(t, time.Minute), group, offsetMap{k.usTopic: {0: {}}})
+	got, err := p.committed(deadline(t, patience), group, offsetMap{k.usTopic: {0: {}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestKafkaGroupSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 			var done atomic.Int64
-			all, stop := context.WithCancel(deadline(t, 3*time.Minute))
+			all, stop := context.WithCancel(deadline(t, 5*time.Minute))
 			defer stop()
 			work := func(id string) error {
 				o := p.options()
@@ -167,7 +167,7 @@ func TestKafkaGroupSessions(t *testing.T) {
 			if n := done.Load(); n != records {
 				t.Errorf("%d records were told to be committed, want %d", n, records)
 			}
-			described, err := kadm.NewClient(plain(t, us.addr)).DescribeConsumerGroups(deadline(t, time.Minute), groupName)
+			described, err := kadm.NewClient(plain(t, us.addr)).DescribeConsumerGroups(deadline(t, patience), groupName)
 			if _, ok := described[groupName]; err != nil || !ok || (described[groupName].Err == nil) != (name == "consumer") {
 				t.Errorf("as a group of the consumer protocol it is described as %+v, %v", described[groupName], err)
 			}
@@ -196,21 +196,4 @@ func (p pipeline) fillKafka(t *testing.T, in string, records int) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// readAll is what is visible now.
-func readAll(t *testing.T, addr, topic string) []string {
-	t.Helper()
-	var values []string
-	cl := plain(t, addr, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
-	for quiet := 0; quiet < 3; {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		fetches := cl.PollFetches(ctx)
-		cancel()
-		fetches.EachRecord(func(r *kgo.Record) { values = append(values, string(r.Value)) })
-		if fetches.NumRecords() == 0 {
-			quiet++
-		}
-	}
-	return values
 }

@@ -36,7 +36,7 @@ func plain(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
 
 func standalone(t *testing.T, addr string) Group {
 	t.Helper()
-	g, err := StandaloneGroup(deadline(t, 20*time.Second), plain(t, addr), group)
+	g, err := StandaloneGroup(deadline(t, patience), plain(t, addr), group)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func standalone(t *testing.T, addr string) Group {
 func committedAt(t *testing.T, addr string) int64 {
 	t.Helper()
 	adm := kadm.NewClient(plain(t, addr))
-	offsets, err := adm.FetchOffsetsForTopics(deadline(t, 20*time.Second), group, topic)
+	offsets, err := adm.FetchOffsetsForTopics(deadline(t, patience), group, topic)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func committedAt(t *testing.T, addr string) int64 {
 
 func commitOffsets(t *testing.T, txn *Txn, g Group, offset int64) {
 	t.Helper()
-	if err := txn.CommitOffsets(deadline(t, 20*time.Second), g, at(offset)); err != nil {
+	if err := txn.CommitOffsets(deadline(t, patience), g, at(offset)); err != nil {
 		t.Fatalf("CommitOffsets: %v", err)
 	}
 }
@@ -157,7 +157,7 @@ func TestOffsetsAlone(t *testing.T) {
 				commitOffsets(t, txn, g, step.offset)
 				if step.commit {
 					commit(t, txn)
-				} else if r, err := txn.Abort(deadline(t, 20*time.Second)); err != nil || !r.Complete() {
+				} else if r, err := txn.Abort(deadline(t, patience)); err != nil || !r.Complete() {
 					t.Fatalf("Abort = %+v, %v", r, err)
 				}
 				if got := committedAt(t, us.addr); got != step.want {
@@ -182,7 +182,7 @@ func TestOffsetsOfAnotherClusterAreRefused(t *testing.T) {
 		t.Errorf("CommitOffsets = %v, want a WrongClusterError", err)
 	}
 	var aborted *AbortedError
-	if _, err := txn.Commit(deadline(t, 20*time.Second)); !errors.As(err, &aborted) || !errors.As(err, &wrong) {
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, &aborted) || !errors.As(err, &wrong) {
 		t.Errorf("Commit = %v, want an AbortedError because of it", err)
 	}
 	if n := e.count(wire.KeyEndGlobalTxn); n != 0 {
@@ -204,7 +204,7 @@ func member(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
 
 func waitMember(t *testing.T, cl *kgo.Client) {
 	t.Helper()
-	ctx := deadline(t, 60*time.Second)
+	ctx := deadline(t, patience)
 	for {
 		_, err := GroupOf(ctx, cl)
 		if err == nil {
@@ -234,17 +234,17 @@ func TestOffsetsOfAStaleGenerationAbort(t *testing.T) {
 		if now, nowErr := GroupOf(t.Context(), first); nowErr == nil && now.generation > g.generation {
 			break
 		}
-		if err = pause(deadline(t, 60*time.Second), time.Millisecond); err != nil {
+		if err = pause(deadline(t, patience), time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}
 	txn = begin(t, cl)
 	produce(t, txn, "eu", "x")
 	var stale *StaleGroupError
-	if err = txn.CommitOffsets(deadline(t, 20*time.Second), g, at(2)); !errors.As(err, &stale) || stale.Cluster != "us" || stale.Group != group {
+	if err = txn.CommitOffsets(deadline(t, patience), g, at(2)); !errors.As(err, &stale) || stale.Cluster != "us" || stale.Group != group {
 		t.Fatalf("CommitOffsets = %v, want a StaleGroupError", err)
 	}
-	if _, err = txn.Commit(deadline(t, 20*time.Second)); !errors.As(err, new(*AbortedError)) || !errors.As(err, &stale) {
+	if _, err = txn.Commit(deadline(t, patience)); !errors.As(err, new(*AbortedError)) || !errors.As(err, &stale) {
 		t.Fatalf("Commit = %v, want an AbortedError because of it", err)
 	}
 	if got := committedAt(t, e.us.addr); got != 1 {
@@ -337,11 +337,11 @@ func TestOffsetsRefusedForGoodAbort(t *testing.T) {
 			offsetsFail(e.us, code.Code, 1)
 			txn := begin(t, cl)
 			produce(t, txn, "eu", "x")
-			err := txn.CommitOffsets(deadline(t, 20*time.Second), g, at(7))
+			err := txn.CommitOffsets(deadline(t, patience), g, at(7))
 			if !errors.Is(err, code) || errors.As(err, new(*StaleGroupError)) != staleGroup || errors.As(err, new(*OffsetsError)) == staleGroup {
 				t.Errorf("CommitOffsets = %v (%T)", err, err)
 			}
-			if _, err := txn.Commit(deadline(t, 20*time.Second)); !errors.As(err, new(*AbortedError)) || !errors.Is(err, code) {
+			if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*AbortedError)) || !errors.Is(err, code) {
 				t.Errorf("Commit = %v", err)
 			}
 			txn = begin(t, cl)
@@ -364,12 +364,12 @@ func TestOffsetsOfUnknownFate(t *testing.T) {
 	e := newEnv(t)
 	cl := e.open(t)
 	g := standalone(t, e.us.addr)
-	offsetsFail(e.us, kerr.ConcurrentTransactions.Code, 1<<30)
+	asked := offsetsFail(e.us, kerr.ConcurrentTransactions.Code, 1<<30)
 	txn := begin(t, cl)
-	if err := txn.CommitOffsets(deadline(t, 100*time.Millisecond), g, at(7)); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kerr.ConcurrentTransactions) {
+	if err := txn.CommitOffsets(expiresWhen(t, func() bool { return asked.Load() > 1 }), g, at(7)); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kerr.ConcurrentTransactions) {
 		t.Errorf("CommitOffsets = %v", err)
 	}
-	if _, err := txn.Commit(deadline(t, 20*time.Second)); !errors.As(err, new(*AbortedError)) {
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*AbortedError)) {
 		t.Errorf("Commit = %v", err)
 	}
 	begin(t, cl)

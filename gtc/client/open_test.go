@@ -22,7 +22,7 @@ import (
 
 func openFails(t *testing.T, o Options) error {
 	t.Helper()
-	cl, err := Open(deadline(t, 10*time.Second), o)
+	cl, err := Open(deadline(t, patience), o)
 	if err == nil {
 		_ = cl.Close(t.Context())
 		t.Fatal("Open succeeded")
@@ -313,7 +313,7 @@ func TestCommitThatWasNotAskedForLeavesTheTransactionOpen(t *testing.T) {
 			if again == "commit" {
 				want = []string{"a"}
 				commit(t, txn)
-			} else if r, err := txn.Abort(deadline(t, 10*time.Second)); err != nil || !r.Complete() {
+			} else if r, err := txn.Abort(deadline(t, patience)); err != nil || !r.Complete() {
 				t.Fatalf("Abort = %+v, %v", r, err)
 			}
 			for _, c := range []participantCluster{e.us, e.eu} {

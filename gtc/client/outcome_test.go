@@ -32,7 +32,7 @@ func TestFailedRecordAbortsEverywhere(t *testing.T) {
 		close(done)
 	})
 	produce(t, txn, "us", "c")
-	r, err := txn.Commit(deadline(t, 20*time.Second))
+	r, err := txn.Commit(deadline(t, patience))
 	<-done
 	var record *RecordError
 	if !errors.As(err, new(*AbortedError)) || !errors.As(err, &record) {
@@ -96,7 +96,7 @@ func TestNoNewProducerEpochInsideATransaction(t *testing.T) {
 	})
 	produce(t, txn, "us", "b")
 	produce(t, txn, "eu", "c")
-	_, err := txn.Commit(deadline(t, 20*time.Second))
+	_, err := txn.Commit(deadline(t, patience))
 	if !errors.As(err, new(*AbortedError)) {
 		t.Fatalf("Commit = %v, want an AbortedError", err)
 	}
@@ -143,7 +143,7 @@ func TestAbortOfASleeperLeavesTheOtherClientAlone(t *testing.T) {
 	}
 	inits := e.us.inits.Load()
 	produce(t, txn, "us", "c")
-	r, err := txn.Commit(deadline(t, 10*time.Second))
+	r, err := txn.Commit(deadline(t, patience))
 	if !errors.As(err, new(*AbortedError)) || !r.Complete() {
 		t.Fatalf("Commit = %+v, %v, want an AbortedError and nothing pending", r, err)
 	}
@@ -237,7 +237,7 @@ func TestVoteAgainstCommitIsAnAbort(t *testing.T) {
 	txn := begin(t, cl)
 	produce(t, txn, "us", "a")
 	produce(t, txn, "eu", "a")
-	r, err := txn.Commit(deadline(t, 20*time.Second))
+	r, err := txn.Commit(deadline(t, patience))
 	if !errors.As(err, new(*AbortedError)) || !strings.Contains(err.Error(), reason) {
 		t.Fatalf("Commit = %v, want an AbortedError with the coordinator's reason", err)
 	}
@@ -271,7 +271,7 @@ func TestAbortAfterCommitReturnsTheOutcomeThatWon(t *testing.T) {
 			txn := begin(t, cl)
 			produce(t, txn, "us", "a")
 			produce(t, txn, "eu", "a")
-			_, err := txn.Commit(deadline(t, 300*time.Millisecond))
+			_, err := txn.Commit(expiresWhen(t, func() bool { return e.count(wire.KeyEndGlobalTxn) > 1 })) // the first one is answered
 			var unknown *UnknownOutcomeError
 			if !errors.As(err, &unknown) || !unknown.Asked || unknown.Final {
 				t.Fatalf("Commit = %v, want an UnknownOutcomeError that was asked", err)
@@ -285,11 +285,11 @@ func TestAbortAfterCommitReturnsTheOutcomeThatWon(t *testing.T) {
 				want, wantAbort, wantOutcome = nil, nil, OutcomeAborted
 			}
 			for range 3 {
-				r, err := txn.Abort(deadline(t, 10*time.Second))
+				r, err := txn.Abort(deadline(t, patience))
 				if !errors.Is(err, wantAbort) || r.Outcome != wantOutcome {
 					t.Fatalf("Abort = %v, %v, want %v, %v", r.Outcome, err, wantOutcome, wantAbort)
 				}
-				r, err = txn.Commit(deadline(t, 10*time.Second))
+				r, err = txn.Commit(deadline(t, patience))
 				if errors.As(err, new(*AbortedError)) == committed || r.Outcome != wantOutcome {
 					t.Fatalf("Commit = %v, %v, want %v", r.Outcome, err, wantOutcome)
 				}
@@ -326,7 +326,7 @@ func TestPendingParticipant(t *testing.T) {
 	}
 	txn := begin(t, cl)
 	produce(t, txn, "us", "a")
-	r, err := txn.Commit(deadline(t, 10*time.Second))
+	r, err := txn.Commit(deadline(t, patience))
 	if err != nil || r.Outcome != OutcomeCommitted || r.Complete() || !slices.Equal(r.Pending(), []string{"us"}) {
 		t.Fatalf("Commit = %+v, %v, want committed and waiting for us", r, err)
 	}
@@ -338,7 +338,7 @@ func TestPendingParticipant(t *testing.T) {
 		t.Fatalf("us got %d InitProducerId while the outcome was open there, want 1", got)
 	}
 	back.Store(true)
-	if r, err = txn.Wait(deadline(t, 10*time.Second)); err != nil || !r.Complete() {
+	if r, err = txn.Wait(deadline(t, patience)); err != nil || !r.Complete() {
 		t.Fatalf("Wait = %+v, %v, want complete", r, err)
 	}
 	if got, want := visible(t, e.us.addr), []string{"a"}; !slices.Equal(got, want) {
@@ -367,13 +367,13 @@ func TestWhatWasToldStays(t *testing.T) {
 	}
 	txn := begin(t, cl)
 	produce(t, txn, "us", "a")
-	if _, err := txn.Commit(deadline(t, 10*time.Second)); err != nil {
+	if _, err := txn.Commit(deadline(t, patience)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := txn.Wait(deadline(t, 10*time.Second)); !errors.As(err, new(*FencedError)) {
+	if _, err := txn.Wait(deadline(t, patience)); !errors.As(err, new(*FencedError)) {
 		t.Errorf("Wait = %v, want a FencedError", err)
 	}
-	if r, err := txn.Commit(deadline(t, 10*time.Second)); err != nil || r.Outcome != OutcomeCommitted {
+	if r, err := txn.Commit(deadline(t, patience)); err != nil || r.Outcome != OutcomeCommitted {
 		t.Errorf("Commit again = %+v, %v, want committed as before", r, err)
 	}
 }
@@ -436,7 +436,7 @@ func TestHeuristicOutcome(t *testing.T) {
 	txn := begin(t, cl)
 	produce(t, txn, "us", "a")
 	produce(t, txn, "eu", "a")
-	_, err := txn.Commit(deadline(t, 10*time.Second))
+	_, err := txn.Commit(deadline(t, patience))
 	var heuristic *HeuristicError
 	if !errors.As(err, &heuristic) || heuristic.Result.Outcome != OutcomeCommitted {
 		t.Fatalf("Commit = %v, want a HeuristicError of a commit", err)
@@ -444,7 +444,7 @@ func TestHeuristicOutcome(t *testing.T) {
 	if p := heuristic.Result.Participants[0]; p.Cluster != "eu" || p.State != ParticipantHeuristicAbort {
 		t.Errorf("first participant %+v, want eu, heuristic abort", p)
 	}
-	if _, err := cl.Begin(deadline(t, 10*time.Second)); !errors.As(err, new(*HeuristicError)) {
+	if _, err := cl.Begin(deadline(t, patience)); !errors.As(err, new(*HeuristicError)) {
 		t.Fatalf("Begin = %v, want the HeuristicError until it is forgotten", err)
 	}
 	forgotten.Store(true)
@@ -466,7 +466,7 @@ func TestHeuristicOutcomeWithoutDecision(t *testing.T) {
 	}
 	txn := begin(t, cl)
 	produce(t, txn, "us", "a")
-	r, err := txn.Commit(deadline(t, 10*time.Second))
+	r, err := txn.Commit(deadline(t, patience))
 	if !errors.As(err, new(*HeuristicError)) || r.Outcome != OutcomeUnknown {
 		t.Fatalf("Commit = %v, %v, want a HeuristicError, outcome unknown", r.Outcome, err)
 	}
@@ -483,12 +483,12 @@ func TestFencedByAnotherClient(t *testing.T) {
 	e.takeOver()
 	inits := e.us.inits.Load()
 	for range 2 {
-		if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*FencedError)) {
+		if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*FencedError)) {
 			t.Fatalf("Commit = %v, want a FencedError", err)
 		}
 	}
 	for range 2 {
-		if _, err := cl.Begin(deadline(t, 10*time.Second)); !errors.As(err, new(*FencedError)) {
+		if _, err := cl.Begin(deadline(t, patience)); !errors.As(err, new(*FencedError)) {
 			t.Fatalf("Begin = %v, want a FencedError", err)
 		}
 	}
@@ -506,7 +506,7 @@ func TestSessionEndedByTimeoutIsReopened(t *testing.T) {
 	produce(t, txn, "us", "a")
 	produce(t, txn, "eu", "a")
 	e.endSession()
-	if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*FencedError)) {
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*FencedError)) {
 		t.Fatalf("Commit = %v, want a FencedError", err)
 	}
 	txn = begin(t, cl)
@@ -547,13 +547,13 @@ func TestAbortThatStaysPendingIsNotWaitedFor(t *testing.T) {
 	produce(t, txn, "us", "a")
 	produce(t, txn, "eu", "a")
 	e.endSession()
-	if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, new(*AbortedError)) {
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*AbortedError)) {
 		t.Fatalf("Commit = %v, want an AbortedError", err)
 	}
 	first := txn
 	txn = begin(t, cl)
 	over.Store(true)
-	if _, err := first.Wait(deadline(t, 10*time.Second)); err != nil { // nor does it ask any more
+	if _, err := first.Wait(deadline(t, patience)); err != nil { // nor does it ask any more
 		t.Errorf("Wait for the first = %v", err)
 	}
 	produce(t, txn, "us", "b")
@@ -597,7 +597,7 @@ func TestOutcomeNoLongerRemembered(t *testing.T) {
 		produce(t, txn, "us", "a")
 		var unknown *UnknownOutcomeError
 		for range 2 {
-			if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, &unknown) || !unknown.Final {
+			if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, &unknown) || !unknown.Final {
 				t.Fatalf("code %d: Commit = %v, want a final UnknownOutcomeError", code, err)
 			}
 		}
@@ -618,7 +618,7 @@ func TestOtherErrorLeavesTheOutcomeUnknown(t *testing.T) {
 	txn := begin(t, cl)
 	produce(t, txn, "us", "a")
 	var unknown *UnknownOutcomeError
-	if _, err := txn.Commit(deadline(t, 10*time.Second)); !errors.As(err, &unknown) || !unknown.Asked || unknown.Final {
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, &unknown) || !unknown.Asked || unknown.Final {
 		t.Fatalf("Commit = %v, want an UnknownOutcomeError", err)
 	}
 	if got := e.us.endTxns.Load(); got != 0 {
@@ -644,7 +644,13 @@ func TestAbortThatAClusterCannotBeTold(t *testing.T) {
 		}
 	}
 	away.Store(true)
-	r, err := txn.Abort(deadline(t, 300*time.Millisecond))
+	var told time.Time
+	r, err := txn.Abort(expiresWhen(t, func() bool { // time enough for eu's answer to come back
+		if told.IsZero() && e.eu.endTxns.Load() > 0 {
+			told = time.Now()
+		}
+		return !told.IsZero() && time.Since(told) > 2*time.Second
+	}))
 	if err != nil || r.Outcome != OutcomeAborted || !slices.Equal(r.Pending(), []string{"us"}) {
 		t.Fatalf("Abort = %+v, %v, want aborted, us pending", r, err)
 	}

@@ -90,7 +90,7 @@ func TestRingKeepsTheOrderOfDecisions(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, i := range []int{3, 1, 2, 0} {
 		wg.Go(func() {
-			if _, err := txns[i].Commit(deadline(t, 20*time.Second)); err != nil {
+			if _, err := txns[i].Commit(deadline(t, patience)); err != nil {
 				t.Errorf("commit of %d: %v", i, err)
 			}
 		})
@@ -114,10 +114,10 @@ func TestRingAbortsWhatCameBehindAnAbort(t *testing.T) {
 		produce(t, txn, "eu", fmt.Sprint(i))
 	}
 	commit(t, first)
-	if _, err := second.Abort(deadline(t, 20*time.Second)); err != nil {
+	if _, err := second.Abort(deadline(t, patience)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := third.Commit(deadline(t, 20*time.Second)); !errors.As(err, new(*AbortedError)) || !errors.Is(err, ErrBefore) {
+	if _, err := third.Commit(deadline(t, patience)); !errors.As(err, new(*AbortedError)) || !errors.Is(err, ErrBefore) {
 		t.Errorf("third: %v, want an AbortedError because of ErrBefore", err)
 	}
 	txn := begin(t, cl)
@@ -146,7 +146,7 @@ func TestRingWaitsForAnUnknownOutcome(t *testing.T) {
 	produce(t, first, "us", "a")
 	produce(t, third, "us", "c")
 	var unknown *UnknownOutcomeError
-	if _, err := first.Commit(deadline(t, 100*time.Millisecond)); !errors.As(err, &unknown) || !unknown.Asked {
+	if _, err := first.Commit(expiresWhen(t, func() bool { return e.count(wire.KeyEndGlobalTxn) > 1 })); !errors.As(err, &unknown) || !unknown.Asked {
 		t.Fatalf("first: %v, want an UnknownOutcomeError that was asked", err)
 	}
 	for name, txn := range map[string]*Txn{"empty": empty, "third": third} {
@@ -161,7 +161,7 @@ func TestRingWaitsForAnUnknownOutcome(t *testing.T) {
 	silent = false
 	mu.Unlock()
 	for _, txn := range []*Txn{first, empty, third} {
-		if _, err := txn.Commit(deadline(t, 20*time.Second)); err != nil {
+		if _, err := txn.Commit(deadline(t, patience)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestOpeningFencesEveryIDOfAnotherRing(t *testing.T) {
 			}
 			for i, txn := range txns {
 				txn.before = nil // each by itself, as if the others had committed
-				if _, err := txn.Commit(deadline(t, 20*time.Second)); !errors.As(err, new(*FencedError)) {
+				if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*FencedError)) {
 					t.Errorf("old %d: %v, want a FencedError", i, err)
 				}
 			}
