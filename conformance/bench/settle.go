@@ -295,9 +295,9 @@ func (s *settling) bare(ctx context.Context, n int) (time.Duration, error) {
 	var clients [connections][]*kgo.Client
 	for i := range clients {
 		for _, addr := range s.direct {
-			cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
-			if err != nil {
-				return 0, err
+			cl, openErr := kgo.NewClient(kgo.SeedBrokers(addr))
+			if openErr != nil {
+				return 0, openErr
 			}
 			defer cl.Close()
 			clients[i] = append(clients[i], cl)
@@ -308,11 +308,11 @@ func (s *settling) bare(ctx context.Context, n int) (time.Duration, error) {
 		k := i % len(s.direct)
 		i /= len(s.direct)
 		return again(ctx, func() error {
-			resp, err := ends[i][k].RequestWith(ctx, clients[i%connections][k])
-			if err == nil {
-				err = kerr.ErrorForCode(resp.ErrorCode)
+			resp, askErr := ends[i][k].RequestWith(ctx, clients[i%connections][k])
+			if askErr == nil {
+				askErr = kerr.ErrorForCode(resp.ErrorCode)
 			}
-			return err
+			return askErr
 		})
 	})
 	return time.Since(began), err

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -29,6 +30,9 @@ type cluster struct {
 	cfg   Config
 	clock func() gtc.Time
 	log   zerolog.Logger
+	// changes logs that the cluster is away, and that it is back. Of several
+	// brokers with one away every other request says so.
+	changes zerolog.Logger
 	// connecting shares one attempt to connect among all who need it.
 	connecting [lanes]*gatherer[struct{}, connected]
 	seed       maphash.Seed
@@ -39,6 +43,7 @@ type cluster struct {
 	current [lanes]*session
 	lastErr error
 	reached bool
+	asked   bool // by now it has been contacted
 	closed  bool
 }
 
@@ -49,6 +54,7 @@ type connected struct {
 
 func newCluster(cfg Config, clock func() gtc.Time, log zerolog.Logger) *cluster {
 	c := &cluster{cfg: cfg, clock: clock, log: log, id: cfg.ExpectedClusterID, seed: maphash.MakeSeed()}
+	c.changes = log.Sample(zerolog.LevelSampler{WarnSampler: onceAMinute(), InfoSampler: onceAMinute()})
 	for lane := range c.connecting {
 		c.connecting[lane] = &gatherer[struct{}, connected]{
 			run: func(ctx context.Context, _ []struct{}) map[struct{}]connected {
@@ -59,6 +65,8 @@ func newCluster(cfg Config, clock func() gtc.Time, log zerolog.Logger) *cluster 
 	}
 	return c
 }
+
+func onceAMinute() zerolog.Sampler { return &zerolog.BurstSampler{Burst: 1, Period: time.Minute} }
 
 func (c *cluster) clusterID() string {
 	c.mu.Lock()
@@ -83,7 +91,13 @@ func (c *cluster) note(err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reached, c.lastErr = err == nil, err
+	switch {
+	case err != nil && (c.reached || !c.asked):
+		c.changes.Warn().Err(err).Msg("participant cluster cannot be reached")
+	case err == nil && !c.reached && c.asked:
+		c.changes.Info().Msg("participant cluster is reached again")
+	}
+	c.asked, c.reached, c.lastErr = true, err == nil, err
 }
 
 var errClosed = errors.New("the driver is closed")
@@ -127,7 +141,6 @@ func (c *cluster) connect(ctx context.Context, lane int) (*session, error) {
 	s, err := c.dial(ctx)
 	c.note(err)
 	if err != nil {
-		c.log.Warn().Err(err).Msg("participant cluster cannot be reached")
 		return nil, err
 	}
 	c.mu.Lock()

@@ -2,8 +2,10 @@ package service
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
@@ -14,22 +16,40 @@ import (
 // connects, and neither should the first client wait for that nor the metrics say
 // that nobody can be reached.
 func (s *Service) scanForever() {
-	var busy sync.Map // cluster id -> a scan is under way
+	clusters := map[string]*scanned{}
+	log := seldom(s.o.Logger)
 	for more := true; more; more = s.pause(s.o.ScanInterval) {
 		ids, err := s.o.Participants.ClusterIDs(s.ctx)
 		if err != nil {
-			s.o.Logger.Warn().Err(err).Msg("recovery scan: a participant cluster cannot be asked; its ids stay as they are")
+			log.Warn().Err(err).Msg("recovery scan: a participant cluster cannot be asked; its ids stay as they are")
 		}
 		for _, id := range ids {
-			if _, under := busy.LoadOrStore(id, true); under {
+			c := clusters[id]
+			if c == nil {
+				c = &scanned{log: seldom(s.o.Logger.With().Str("cluster", id).Logger())}
+				clusters[id] = c
+			}
+			if !c.busy.CompareAndSwap(false, true) {
 				continue
 			}
 			s.spawn(func() {
-				defer busy.Delete(id)
-				s.scan(s.ctx, id)
+				defer c.busy.Store(false)
+				s.scan(s.ctx, id, c.log)
 			})
 		}
 	}
+}
+
+// scanned is one cluster.
+type scanned struct {
+	busy atomic.Bool // a scan is under way
+	log  zerolog.Logger
+}
+
+// seldom says one thing a minute: a cluster that is away for a night is so at
+// every scan.
+func seldom(log zerolog.Logger) zerolog.Logger {
+	return log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
 }
 
 // pause waits and reports false when the service ends first.
@@ -47,7 +67,7 @@ func (s *Service) pause(d time.Duration) bool {
 
 // scan looks at one cluster and tells every active shard what is open there of
 // the ids that it knows.
-func (s *Service) scan(ctx context.Context, clusterID string) {
+func (s *Service) scan(ctx context.Context, clusterID string, log zerolog.Logger) {
 	began, elapsed := s.o.Clock.Now().Mono, stopwatch()
 	s.o.Fault("scan/before")
 	open, err := s.o.Participants.Scan(ctx, clusterID, s.knows)
@@ -59,7 +79,7 @@ func (s *Service) scan(ctx context.Context, clusterID string) {
 	failed := ""
 	if err != nil {
 		failed = err.Error()
-		s.o.Logger.Warn().Str("cluster", clusterID).Err(err).Msg("recovery scan incomplete; it proves nothing about what it did not see")
+		log.Warn().Err(err).Msg("recovery scan incomplete; it proves nothing about what it did not see")
 	}
 	by := map[int32][]gtc.OpenTransaction{}
 	for _, t := range open {

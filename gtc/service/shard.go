@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
@@ -141,7 +143,11 @@ func (sh *shard) life() error {
 	defer func() { sh.term = nil }()
 	took := elapsed()
 	sh.s.metrics.loaded(sh.partition, took)
-	sh.s.o.Logger.Info().Int32("partition", sh.partition).Int("records", records).Int("ids", t.machine.Len()).
+	level := zerolog.InfoLevel
+	if records == 0 { // of a new log fifty would bury what else there is to say
+		level = zerolog.DebugLevel
+	}
+	sh.s.o.Logger.WithLevel(level).Int32("partition", sh.partition).Int("records", records).Int("ids", t.machine.Len()).
 		Int64("ms", took.Milliseconds()).Msg("partition loaded")
 	sh.inbox.open()
 	sh.carryOut(t.machine.Recover(sh.s.o.Clock.Now()))

@@ -1,0 +1,32 @@
+package participant
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+)
+
+// Of a cluster that is away for a night every scan says so, and of one with a
+// broker away every other request says the one and then the other.
+func TestThatAClusterIsAwayIsSaidOnce(t *testing.T) {
+	var out bytes.Buffer
+	c := newCluster(Config{Alias: "us"}, clock, zerolog.New(&out))
+	for range 1000 {
+		c.note(errors.New("connection refused"))
+	}
+	for range 1000 {
+		c.note(nil)
+		c.note(errors.New("connection refused"))
+	}
+	c.note(nil)
+	const away, back = "cannot be reached", "reached again"
+	if got := out.String(); strings.Count(got, away) != 1 || strings.Count(got, back) != 1 || strings.Index(got, away) > strings.Index(got, back) {
+		t.Errorf("the log is\n%s", got)
+	}
+	if st := c.status(); !st.Reachable || st.LastError != "" {
+		t.Errorf("%+v, want reachable", st)
+	}
+}
