@@ -99,11 +99,11 @@ var groups = []struct {
 	{"discovery", discoveryCases},
 	{"lifecycle", lifecycleCases},
 	{"fencing", fencingCases},
-	{"timeouts", timeoutCases},
-	{"recovery", recoveryCases},
+	{"timeouts", slices.Concat(timeoutCases, forgetCases)},
+	{"recovery", slices.Concat(recoveryCases, limitCases)},
 	{"heuristics", heuristicCases},
-	{"security", securityCases},
-	{"interoperation", interoperationCases},
+	{"security", slices.Concat(securityCases, rightsCases)},
+	{"interoperation", slices.Concat(interoperationCases, offsetCases, clientCases)},
 	{"faults", faultCases},
 }
 

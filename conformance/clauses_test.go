@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,24 +11,6 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/conformance"
 	"github.com/kafka-gtc/kafka-gtc/conformance/wrong"
 )
-
-// elsewhere are the clauses that no black box can see, with the test that holds
-// the implementation to them.
-var elsewhere = map[string]string{
-	"C-END-19":  "gtc/sim: a look that fails for longer than the timeout, at the very moment that matters",
-	"C-EXP-2":   "gtc/client: an hour",
-	"C-INIT-11": "gtc: a partition full of ids",
-	"C-LOG-6":   "txnlog/topiclog: hours and days",
-	"C-LOG-7":   "txnlog/topiclog: a leader that moves, a topic made anew",
-	"C-LOG-8":   "broker/durable: what is left after a power cut",
-	"C-CLI-7":   "gtc/client: of a client, not of a coordinator",
-	"C-CLI-8":   "gtc/client: of a client, not of a coordinator",
-	"C-CLI-9":   "gtc/client: of a client, not of a coordinator",
-	"C-CLI-10":  "gtc/client: of a client, not of a coordinator",
-	"C-CLI-11":  "gtc/client: of a client, not of a coordinator",
-	"C-SEC-6":   "broker/acl: every rule of the authorizer",
-	"C-SEC-7":   "gtc/participant: which addresses are dialled",
-}
 
 var defined = regexp.MustCompile(`(?m)^- \*\*(C-[A-Z]+-\d+)\.\*\*`)
 
@@ -43,22 +26,33 @@ func clauses(t *testing.T) (all []string) {
 	return all
 }
 
-func TestEveryClauseHasACase(t *testing.T) {
+func TestEveryClauseHasACaseOrATest(t *testing.T) {
 	by := conformance.ClauseCases()
 	for _, c := range clauses(t) {
-		where, outside := elsewhere[c]
-		switch {
-		case len(by[c]) == 0 && !outside:
-			t.Errorf("%s has no case, and is not listed as tested elsewhere", c)
-		case len(by[c]) > 0 && outside:
-			t.Errorf("%s has cases, and is listed as tested elsewhere", c)
-		case outside:
-			dir, _, _ := strings.Cut(where, ":")
-			if _, err := os.Stat("../" + dir); err != nil {
-				t.Errorf("%s: %v", c, err)
+		inside, ok := conformance.Insides[c]
+		if len(by[c]) > 0 == ok {
+			t.Errorf("%s has %d cases, and is tested from inside: %t", c, len(by[c]), ok)
+		}
+		for dir, names := range inside.Tests {
+			for _, name := range names {
+				if !hasTest(t, dir, name) {
+					t.Errorf("%s: there is no %s in %s", c, name, dir)
+				}
 			}
 		}
 	}
+}
+
+func hasTest(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), "\nfunc "+name+"(t *testing.T) {\n")
+	})
 }
 
 func TestCasesAreWellFormed(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 type Security struct {
 	properties.Access
 
-	password string
+	user, password string
 }
 
 // ReadSecurity reads the security keys of a client's properties file as Kafka's
@@ -25,7 +25,7 @@ func ReadSecurity(file string) (*Security, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conformance: client configuration: %w", err)
 	}
-	s := &Security{password: string(configured.Password)}
+	s := &Security{user: configured.Username, password: string(configured.Password)}
 	if s.Access, err = configured.Open(); err != nil {
 		return nil, fmt.Errorf("conformance: client configuration: %w", err)
 	}

@@ -50,6 +50,8 @@ type Target struct {
 	// global.transaction.scan.interval.ms, .max.timeout.ms,
 	// .participant.request.timeout.ms, and global.transactional.id.expiration.ms.
 	ScanInterval, MaxTimeout, RequestTimeout, Expiration time.Duration
+	// MaxIDs is global.transactional.ids.max.per.partition.
+	MaxIDs int
 }
 
 // ParticipantTarget is one cluster.
@@ -96,6 +98,7 @@ var targetKeys = []properties.Key{
 	{Name: "scan.interval.ms", Type: properties.Long, Default: "10000", Min: 1, Max: maxMillis},
 	{Name: "max.timeout.ms", Type: properties.Long, Default: "900000", Min: 1, Max: maxMillis},
 	{Name: "request.timeout.ms", Type: properties.Long, Default: "10000", Min: 1, Max: maxMillis},
+	{Name: "ids.max.per.partition", Type: properties.Int, Default: "20000", Min: 1, Max: math.MaxInt32},
 	{Name: "expiration.ms", Type: properties.Long, Default: "604800000", Min: 1, Max: maxMillis},
 }
 
@@ -141,6 +144,7 @@ func ReadTarget(file string) (*Target, error) {
 		Plain: p.Value("without.role.bootstrap.servers"), Closed: p.Value("closed.cluster.id"),
 		ScanInterval: p.Millis("scan.interval.ms"), MaxTimeout: p.Millis("max.timeout.ms"),
 		RequestTimeout: p.Millis("request.timeout.ms"), Expiration: p.Millis("expiration.ms"),
+		MaxIDs:     int(p.Int32("ids.max.per.partition")),
 		Principals: map[string]*Security{},
 	}
 	t.readParts(p)

@@ -21,7 +21,8 @@ var read = map[int16]bool{
 	int16(kmsg.Metadata): true, int16(kmsg.FindCoordinator): true, int16(kmsg.ApiVersions): true,
 	int16(kmsg.InitProducerID): true, int16(kmsg.AddPartitionsToTxn): true, int16(kmsg.EndTxn): true,
 	int16(kmsg.DescribeCluster): true, int16(kmsg.DescribeTransactions): true, int16(kmsg.ListTransactions): true,
-	int16(kmsg.DescribeConfigs): true, int16(kmsg.Fetch): true,
+	int16(kmsg.DescribeConfigs): true, int16(kmsg.Fetch): true, int16(kmsg.CreateACLs): true,
+	int16(kmsg.AddOffsetsToTxn): true, int16(kmsg.TxnOffsetCommit): true,
 }
 
 // turn is an answer owed downstream, in order: upstream's, or the exchange's

@@ -24,6 +24,10 @@ func (x *Exchange) IDs() []string {
 		one(req.TransactionalID)
 	case *kmsg.AddPartitionsToTxnRequest:
 		one(&req.TransactionalID)
+	case *kmsg.AddOffsetsToTxnRequest:
+		one(&req.TransactionalID)
+	case *kmsg.TxnOffsetCommitRequest:
+		one(&req.TransactionalID)
 	case *kmsg.EndTxnRequest:
 		one(&req.TransactionalID)
 	case *kmsg.DescribeTransactionsRequest:

@@ -68,6 +68,7 @@ const (
 	scanInterval   = 250 * time.Millisecond
 	requestTimeout = 4 * time.Second
 	maxTimeout     = 15 * time.Minute
+	maxIDs         = 2000
 	password       = "conformance-secret"
 )
 
@@ -84,6 +85,7 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 		Name: cmp.Or(o.Name, "mini-broker"), Principals: map[string]*conformance.Security{},
 		Unreachable: "cluster-gone", Mismatch: "cluster-mismatch", Closed: "cluster-closed",
 		ScanInterval: scanInterval, MaxTimeout: maxTimeout, RequestTimeout: requestTimeout, Expiration: 168 * time.Hour,
+		MaxIDs: maxIDs,
 	}
 	clusters, err := r.participants(ctx)
 	if err != nil {
@@ -214,6 +216,7 @@ func coordinator() []string {
 		fmt.Sprintf("global.transaction.scan.interval.ms=%d", scanInterval.Milliseconds()),
 		fmt.Sprintf("global.transaction.participant.request.timeout.ms=%d", requestTimeout.Milliseconds()),
 		fmt.Sprintf("global.transaction.max.timeout.ms=%d", maxTimeout.Milliseconds()),
+		fmt.Sprintf("global.transactional.ids.max.per.partition=%d", maxIDs),
 		"global.transaction.retry.backoff.max.ms=200", "global.transaction.state.log.num.partitions=4",
 	}
 }

@@ -73,7 +73,9 @@ func (t *Txn) enterGroup(g Group) (int, error) {
 }
 
 // commitOffsets sends the offsets to the group's coordinator, as a part of the
-// transaction under the participant's producer id and epoch.
+// transaction under the participant's producer id and epoch. Below
+// transaction.version 2 a copy that is still under way would be a part of the
+// next transaction under the same epoch, and take the group back.
 func (p *participant) commitOffsets(ctx context.Context, g Group, offsets offsetMap, backoff time.Duration) error {
 	req := p.offsetsRequest(g, offsets)
 	var last error // that tells more than that the time is over
@@ -92,8 +94,6 @@ func (p *participant) commitOffsets(ctx context.Context, g Group, offsets offset
 			return &OffsetsError{Cluster: p.name, Group: g.id, Err: err}
 		}
 		if ended := pause(ctx, pauseFor); ended != nil {
-			// A copy may be under way: below transaction.version 2 it would
-			// be a part of the next transaction under the same epoch.
 			p.unsure.Store(true)
 			return &OffsetsError{Cluster: p.name, Group: g.id, Err: fmt.Errorf("%w (before that: %w)", ended, last)}
 		}
@@ -106,7 +106,11 @@ func (p *participant) commitOffsetsOnce(ctx context.Context, req *kmsg.TxnOffset
 			return err
 		}
 	}
+	before := p.writes.offsets.Load()
 	resp, err := req.RequestWith(ctx, p.raw)
+	if copies := p.writes.offsets.Load() - before; !p.implicit && (copies > 1 || err != nil && copies > 0) {
+		p.unsure.Store(true)
+	}
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,7 @@ type participant struct {
 	// TxnOffsetCommit adds the group to the transaction by itself.
 	raw      *kgo.Client
 	implicit bool
+	writes   writes
 	unsure   atomic.Bool // a request about the transaction may still be under way
 
 	// What the cluster has of the transaction: a record, group offsets.
@@ -249,9 +250,13 @@ func (p *participant) abort(ctx context.Context) error {
 	req.TransactionalID = p.id
 	req.ProducerID, req.ProducerEpoch = p.producerID, p.producerEpoch
 	for {
+		before := p.writes.ends.Load()
 		resp, err := req.RequestWith(ctx, p.raw)
 		if err == nil {
 			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if p.writes.ends.Load() > before+1 {
+			p.stale = true // a copy without an answer may end the next one
 		}
 		switch {
 		case err == nil:

@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,7 +38,7 @@ func (p *participant) openRaw(ctx context.Context) error {
 		lower(versions, keyEndTxn, 4)
 	}
 	cl, err := kgo.NewClient(with(p.conf.ClientOpts, kgo.Dialer(p.dial()), kgo.MaxVersions(versions),
-		kgo.WithHooks(shared(p.conf.Hooks)...))...)
+		kgo.WithHooks(append(shared(p.conf.Hooks), &p.writes)...))...)
 	if err != nil {
 		return err
 	}
@@ -88,5 +90,19 @@ func copied(from *kversion.Versions) *kversion.Versions {
 func lower(versions *kversion.Versions, key, to int16) {
 	if v, ok := versions.LookupMaxKeyVersion(key); ok && v > to {
 		versions.SetMaxKeyVersion(key, to)
+	}
+}
+
+// writes counts the copies that a kgo client sends of requests of which none
+// may be left under way: kgo asks again by itself when a connection ends.
+type writes struct{ ends, offsets atomic.Int64 }
+
+// OnBrokerWrite is kgo's hook, and called before the answer is waited for.
+func (w *writes) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	switch key {
+	case keyEndTxn:
+		w.ends.Add(1)
+	case keyTxnOffsetCommit:
+		w.offsets.Add(1)
 	}
 }

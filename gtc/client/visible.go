@@ -78,7 +78,7 @@ func (p *participant) describe(ctx context.Context) (*kmsg.DescribeTransactionsR
 	if len(found.Coordinators) != 1 {
 		return nil, fmt.Errorf("an answer of %d coordinators to a question for one", len(found.Coordinators))
 	}
-	if err := kerr.ErrorForCode(found.Coordinators[0].ErrorCode); err != nil {
+	if err = kerr.ErrorForCode(found.Coordinators[0].ErrorCode); err != nil {
 		return nil, err
 	}
 	req := kmsg.NewPtrDescribeTransactionsRequest()

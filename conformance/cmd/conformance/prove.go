@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +30,7 @@ func proveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.prove(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	filterFlags(cmd, &f.filter)
-	cmd.Flags().StringVar(&f.readme, "readme", "", "write the table of what was caught into this file, between its marks")
+	cmd.Flags().StringVar(&f.readme, "readme", "", "write what was caught into the table of this file, between its marks")
 	return cmd
 }
 
@@ -85,7 +86,7 @@ func (f *proveFlags) tell(out io.Writer, proofs []conformance.Proof, rest []*con
 		_, _ = fmt.Fprintf(out, "not applicable to any of these targets: %s %s\n", c.ID, c.Title)
 	}
 	if f.readme != "" && missed == 0 {
-		if err := writeTable(f.readme, conformance.ProofTable(caught)); err != nil {
+		if err := writeTable(f.readme, caught); err != nil {
 			return err
 		}
 	}
@@ -101,15 +102,18 @@ const (
 	tableEnd   = "<!-- end of proofs -->\n"
 )
 
-func writeTable(file, table string) error {
+// writeTable replaces the rows of what was proved now, and leaves the others.
+func writeTable(file string, caught map[string]string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
 	before, rest, found := strings.Cut(string(text), tableBegin)
-	_, after, ended := strings.Cut(rest, tableEnd)
+	table, after, ended := strings.Cut(rest, tableEnd)
 	if !found || !ended {
 		return fmt.Errorf("%s has no %q and %q: %w", file, tableBegin, tableEnd, os.ErrInvalid)
 	}
-	return os.WriteFile(file, []byte(before+tableBegin+table+tableEnd+after), 0o644)
+	all := conformance.Proofs(table)
+	maps.Copy(all, caught)
+	return os.WriteFile(file, []byte(before+tableBegin+conformance.ProofTable(all)+tableEnd+after), 0o644)
 }
