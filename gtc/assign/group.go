@@ -95,13 +95,42 @@ const heartbeats = 20
 // is tried again and the reason logged.
 func (g *Group) Join(owner Owner) error {
 	g.owner = owner
-	client, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.ClientID(fmt.Sprintf("gtc-assign-%d", g.o.Node.ID)),
+	opts := g.memberOpts()
+	if err := kgo.ValidateOpts(opts...); err != nil {
+		return fmt.Errorf("assign: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	g.stop = cancel
+	g.polling.Go(func() {
+		if err := g.buryFormerSelf(ctx); err != nil && ctx.Err() == nil {
+			g.o.Logger.Warn().Err(err).Str("group", g.o.GroupID).Msg("what this node was before may be a member until its session is over")
+		}
+		client, err := kgo.NewClient(opts...)
+		if err != nil {
+			g.o.Logger.Error().Err(err).Msg("this node cannot join the group of coordinators") // the options are valid
+			return
+		}
+		g.client.Store(client)
+		g.poll(ctx, client)
+	})
+	return nil
+}
+
+// clientID is the same in all lives of a node, and no two nodes have the same.
+func (g *Group) clientID() string { return fmt.Sprintf("gtc-assign-%d", g.o.Node.ID) }
+
+func (g *Group) memberOpts() []kgo.Opt {
+	return append([]kgo.Opt{
+		kgo.ClientID(g.clientID()),
 		kgo.ConsumerGroup(g.o.GroupID),
 		kgo.ConsumeTopics(g.o.Topic),
 		kgo.Balancers(&balancer{GroupBalancer: kgo.CooperativeStickyBalancer(), node: g.o.Node, log: g.o.Logger, assigned: g.assigned}),
 		kgo.SessionTimeout(g.o.SessionTimeout),
 		kgo.HeartbeatInterval(g.o.SessionTimeout / heartbeats),
+		// Kafka waits no longer than a session for the dead among those that
+		// have to join again. This is longer because kgo waits as long for the
+		// answer to SyncGroup, which comes when a leader that has died is
+		// missed: until then the living keep what they have.
 		kgo.RebalanceTimeout(g.o.SessionTimeout + 10*time.Second),
 		// A home cluster that does not answer must not keep a node in the
 		// belief that it is a member for longer than others believe it.
@@ -115,14 +144,61 @@ func (g *Group) Join(owner Owner) error {
 		kgo.OnPartitionsAssigned(g.onAssigned),
 		kgo.OnPartitionsRevoked(g.onRevoked),
 		kgo.OnPartitionsLost(g.onLost),
-	}, g.o.ClientOpts...)...)
+	}, g.o.ClientOpts...)
+}
+
+// buryFormerSelf takes what this node was before a crash out of the group, so
+// that a node that is started again has its share at once. The group would wait
+// for the dead member until its session is over; for one that died while it was
+// joining even longer, because its session begins when all others have joined,
+// and those may be waited for as well (measured on 4.4.0, two nodes that crash
+// while they join, session timeout 6 s: 14 s until all partitions had an owner).
+//
+// A static member (KIP-345) would be recognised by the group itself, and is not
+// what is wanted: Kafka gives it its old assignment without a rebalance, and so
+// everybody the address that the node had before.
+//
+// Whoever is taken out and alive, because two nodes have been given one id,
+// joins again.
+func (g *Group) buryFormerSelf(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, g.o.SessionTimeout)
+	defer cancel()
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.ClientID(g.clientID())}, g.o.ClientOpts...)...)
 	if err != nil {
-		return fmt.Errorf("assign: %w", err)
+		return err
 	}
-	g.client.Store(client)
-	ctx, cancel := context.WithCancel(context.Background())
-	g.stop = cancel
-	g.polling.Go(func() { g.poll(ctx, client) })
+	defer client.Close()
+	describe := kmsg.NewPtrDescribeGroupsRequest()
+	describe.Groups = []string{g.o.GroupID}
+	described, err := describe.RequestWith(ctx, client)
+	if err != nil {
+		return fmt.Errorf("asking for the members: %w", err)
+	}
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Group = g.o.GroupID
+	for _, group := range described.Groups {
+		if err := kerr.ErrorForCode(group.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			return fmt.Errorf("asking for the members: %w", err)
+		}
+		for _, m := range group.Members {
+			if m.ClientID == g.clientID() {
+				former := kmsg.NewLeaveGroupRequestMember()
+				former.MemberID = m.MemberID
+				leave.Members = append(leave.Members, former)
+			}
+		}
+	}
+	if len(leave.Members) == 0 {
+		return nil
+	}
+	g.o.Logger.Info().Int("members", len(leave.Members)).Str("group", g.o.GroupID).Msg("what this node was before is taken out of the group")
+	left, err := leave.RequestWith(ctx, client)
+	if err == nil {
+		err = kerr.ErrorForCode(left.ErrorCode)
+	}
+	if err != nil {
+		return fmt.Errorf("taking the former self out: %w", err)
+	}
 	return nil
 }
 
@@ -146,14 +222,17 @@ func (g *Group) poll(ctx context.Context, client *kgo.Client) {
 // Close leaves the group, so that others take over at once, and gives up what
 // this node had.
 func (g *Group) Close(ctx context.Context) error {
+	if g.stop == nil {
+		return nil // not joined
+	}
+	g.stop()
+	g.polling.Wait()
 	client := g.client.Load()
 	if client == nil {
 		return nil
 	}
 	err := client.LeaveGroupContext(ctx)
 	g.present.Store(nil)
-	g.stop()
-	g.polling.Wait()
 	client.Close()
 	if err != nil && !errors.Is(err, kerr.UnknownMemberID) {
 		return fmt.Errorf("assign: leaving group %s: %w", g.o.GroupID, err)
