@@ -97,7 +97,7 @@ var groups = []struct {
 }{
 	{"wire", wireCases},
 	{"discovery", discoveryCases},
-	{"lifecycle", lifecycleCases},
+	{"lifecycle", slices.Concat(lifecycleCases, orderCases)},
 	{"fencing", fencingCases},
 	{"timeouts", slices.Concat(timeoutCases, forgetCases)},
 	{"recovery", slices.Concat(recoveryCases, limitCases)},
