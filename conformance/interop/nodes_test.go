@@ -2,9 +2,6 @@ package interop
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -45,15 +42,11 @@ func minibroker(t *testing.T, binary, dir, name string, properties ...string) *n
 // of those could sit on it before the node does.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
-		if ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
-		}
+	addr, err := node.FreeAddr(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("found no free port between 10000 and 20000")
-	return ""
+	return addr
 }
 
 func values(records []readback.Record) []string {

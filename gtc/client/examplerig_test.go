@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,14 +59,13 @@ func (p *place) start(ctx context.Context, topics []string) (err error) {
 }
 
 func (p *place) node(ctx context.Context, name string, properties ...string) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	addr, err := node.FreeAddr(ctx)
 	if err != nil {
 		return "", err
 	}
-	addr := l.Addr().String()
 	n, err := node.New(filepath.Join(p.dir, "minibroker"), p.dir, name, addr,
 		append(properties, "listeners=PLAINTEXT://"+addr, "log.dirs="+filepath.Join(p.dir, name)))
-	if err = errors.Join(err, l.Close()); err != nil {
+	if err != nil {
 		return "", err
 	}
 	p.nodes = append(p.nodes, n)

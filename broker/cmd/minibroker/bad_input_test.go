@@ -34,7 +34,7 @@ func newAsker(t *testing.T, rig *coordinatorRig) *asker {
 
 func (a *asker) ask(req kmsg.Request) (kmsg.Response, error) {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
 	defer cancel()
 	return a.cl.SeedBrokers()[0].Request(ctx, req)
 }

@@ -22,7 +22,7 @@ type settlement struct {
 // settled waits until nothing of the id is undecided or pending.
 func (w *crashWorld) settled(t *testing.T) settlement {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cl := kgoClient(t, w.addr, kgo.MaxVersions(wire.Versions()))
 	for {
@@ -55,7 +55,7 @@ func (w *crashWorld) settled(t *testing.T) settlement {
 func (w *crashWorld) lastRecord(t *testing.T, s settlement) *txnlog.GlobalTransaction {
 	t.Helper()
 	states := map[string]txnlog.State{"Empty": txnlog.StateEmpty, "CompleteCommit": txnlog.StateCompleteCommit, "CompleteAbort": txnlog.StateCompleteAbort}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		values := logOf(t, w.addr, w.id)
 		if len(values) > 0 {
@@ -88,7 +88,7 @@ func checkOneDecision(t *testing.T, values []*txnlog.GlobalTransaction) {
 // logOf returns every record of the id that counts, in order.
 func logOf(t *testing.T, addr, id string) []*txnlog.GlobalTransaction {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumeTopics(txnlog.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords())

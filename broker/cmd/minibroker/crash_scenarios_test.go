@@ -167,7 +167,7 @@ func (w *crashWorld) outsider(ctx context.Context, cluster string) error {
 // runTimeout: the client writes and is never heard of again.
 func runTimeout(ctx context.Context, w *crashWorld) result {
 	o := w.options()
-	o.TransactionTimeout = 500 * time.Millisecond
+	o.TransactionTimeout = 2 * time.Second // in which it writes
 	_, _, r := w.begun(ctx, o, "us", "eu")
 	r.goOn = func(ctx context.Context) error {
 		cl, err := client.Open(ctx, w.options())

@@ -99,7 +99,7 @@ func runCrash(t *testing.T, clusters map[string]participantCluster, c crash) {
 	t.Helper()
 	w := newCrashWorld(t, clusters)
 	doomed := w.start(t, "--crash-at", c.at)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	told := make(chan result, 1)
 	go func() { told <- c.scenario.run(ctx, w) }()
@@ -109,7 +109,7 @@ func runCrash(t *testing.T, clusters map[string]participantCluster, c crash) {
 		if s, ok := doomed.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
 			t.Fatalf("it ended with %v, and not by SIGKILL at %s", doomed.cmd.ProcessState, c.at)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatalf("%s was not reached", c.at)
 	}
 	w.start(t)
@@ -159,7 +159,7 @@ func (w *crashWorld) start(t *testing.T, more ...string) *process {
 		args = append(args, "--override", o)
 	}
 	p := start(t, args...)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(ready); err == nil {
 			return p
 		}

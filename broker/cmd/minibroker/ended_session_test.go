@@ -20,7 +20,7 @@ func TestWhatIsAskedForAfterTheSessionsTimeoutCompletes(t *testing.T) {
 	topic, id := newTopic(t, clusters), uniqueID(t)
 	w := &crashWorld{clusters: clusters, addr: rig.addr, id: id, topic: topic}
 	o := w.options()
-	o.TransactionTimeout = time.Second
+	o.TransactionTimeout = 3 * time.Second // in which it writes
 	cl, err := client.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestWhatIsAskedForAfterTheSessionsTimeoutCompletes(t *testing.T) {
 	if _, err := txn.Commit(t.Context()); !errors.As(err, &aborted) {
 		t.Fatalf("Commit: %v, want aborted", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if r, err := txn.Wait(ctx); err != nil || !r.Complete() {
 		t.Fatalf("Wait: %+v, %v", r, err)

@@ -97,7 +97,7 @@ func endTxn(t *testing.T, p *process, pid int64, epoch int16, commit bool) *kmsg
 
 func askProcess(t *testing.T, p *process, req kmsg.Request) kmsg.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	resp, err := p.client(t, kgo.MaxVersions(wire.Versions())).SeedBrokers()[0].Request(ctx, req)
 	if err != nil {

@@ -90,7 +90,7 @@ func serveBinary(t *testing.T, binary, dir string, args ...string) *process {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
 	p := startBinary(t, binary, append(args, "--ready-file", ready, "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", "log.dirs="+dir)...)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if text, err := os.ReadFile(ready); err == nil {
 			p.addr = strings.TrimSpace(string(text))
 			return p
@@ -112,7 +112,7 @@ func (p *process) exit(t *testing.T) int {
 	select {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("does not end:\n%s", p.logged())
 		return -1
 	}

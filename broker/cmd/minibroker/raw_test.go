@@ -6,7 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
-	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kafka-gtc/kafka-gtc/conformance/node"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -126,15 +127,16 @@ func (c *rawClient) end(ctx context.Context, commit bool, hold time.Duration) (*
 	return c.endRequest(commit, hold).RequestWith(ctx, c.gtc)
 }
 
-// endUntilDecided repeats the request until an outcome, or a final refusal,
-// comes back.
+// endUntilDecided repeats the request until an outcome that all participants
+// have, or a final refusal, comes back.
 func (c *rawClient) endUntilDecided(ctx context.Context, commit bool) (*wire.EndGlobalTxnResponse, error) {
 	return repeat(ctx, func(ctx context.Context) (*wire.EndGlobalTxnResponse, int16, error) {
 		r, err := c.end(ctx, commit, 2*time.Second)
 		if err != nil {
 			return nil, 0, err
 		}
-		if r.ErrorCode == 0 && r.Outcome == wire.OutcomeUnknown {
+		pending := func(p wire.EndGlobalTxnResponseParticipant) bool { return p.State == wire.ParticipantPending }
+		if r.ErrorCode == 0 && (r.Outcome == wire.OutcomeUnknown || slices.ContainsFunc(r.Participants, pending)) {
 			return r, kerr.CoordinatorNotAvailable.Code, nil
 		}
 		return r, r.ErrorCode, nil
@@ -144,7 +146,7 @@ func (c *rawClient) endUntilDecided(ctx context.Context, commit bool) (*wire.End
 // repeat asks until the answer is none that says "ask again".
 func repeat[R any](ctx context.Context, ask func(context.Context) (R, int16, error)) (R, error) {
 	for {
-		once, cancel := context.WithTimeout(ctx, 10*time.Second)
+		once, cancel := context.WithTimeout(ctx, 30*time.Second)
 		r, code, err := ask(once)
 		cancel()
 		if err == nil && !retriable(code) {
@@ -199,10 +201,9 @@ func listed(ctx context.Context, cl kmsg.Requestor, id string) (wire.ListGlobalT
 // freeAddr is an address that nobody listens on now.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := node.FreeAddr(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
+	return addr
 }

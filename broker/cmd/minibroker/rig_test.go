@@ -173,11 +173,14 @@ func newCoordinatorWith(t *testing.T, clusters map[string]participantCluster, ch
 // openClient opens a global transactional id over all the clusters.
 func openClient(t *testing.T, rig *coordinatorRig, id string, clusters map[string]participantCluster) *client.Client {
 	t.Helper()
-	o := client.Options{GlobalTransactionalID: id, Coordinator: []string{rig.addr}, Clusters: map[string]client.Cluster{}}
+	o := client.Options{
+		GlobalTransactionalID: id, Coordinator: []string{rig.addr}, Clusters: map[string]client.Cluster{},
+		AskTimeout: time.Minute, // what is asked is asked once, on a busy machine too
+	}
 	for alias, c := range clusters {
 		o.Clusters[alias] = client.Cluster{ClientOpts: []kgo.Opt{kgo.SeedBrokers(c.addr)}}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cl, err := client.Open(ctx, o)
 	if err != nil {
@@ -226,7 +229,7 @@ func write(t *testing.T, cl *client.Client, topic, value string, clusters ...str
 // visibleOn reads a topic with the independent reader, once nothing is open.
 func visibleOn(t *testing.T, c participantCluster, topic string) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := readback.NewReader(c.addr)
 	defer r.Close()
@@ -245,10 +248,11 @@ func openTransactions(t *testing.T, c participantCluster, id string) []string {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	listed, err := kadm.NewClient(cl).ListTransactions(t.Context(), nil, []string{"Ongoing"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var listed kadm.ListedTransactions
+	until(t, func() (err error) {
+		listed, err = kadm.NewClient(cl).ListTransactions(t.Context(), nil, []string{"Ongoing"})
+		return err
+	})
 	var open []string
 	for _, tx := range listed {
 		if tx.TxnID == id {
@@ -275,7 +279,7 @@ func rawRequest(t *testing.T, addr string, key, version int16) []byte {
 	if _, err = conn.Write(append(kbin.AppendInt32(nil, int32(len(frame))), frame...)); err != nil {
 		t.Fatal(err)
 	}
-	if err = conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err = conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(conn)

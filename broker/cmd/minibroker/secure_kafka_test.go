@@ -6,17 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -34,7 +32,7 @@ type kafkaHome struct{ open, guarded string }
 
 func newKafkaHome(t *testing.T) kafkaHome {
 	t.Helper()
-	guarded := freePort(t)
+	guarded := freeAddr(t)
 	p := cluster.V44
 	p.Config = append(p.Config[:len(p.Config):len(p.Config)],
 		"listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://"+guarded+",CONTROLLER://127.0.0.1:{controller.port}",
@@ -56,22 +54,6 @@ func newKafkaHome(t *testing.T) kafkaHome {
 	return kafkaHome{open: c.Bootstrap, guarded: guarded}
 }
 
-// freePort gives an address that nothing listens on, below the ports that
-// systems give to outgoing connections: one of those could sit on it before the
-// cluster does.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("found no free port between 10000 and 20000")
-	return ""
-}
-
 // A node that is gtc alone in front of Apache Kafka: Kafka says who a client
 // is, and by Kafka's ACLs the node says what he may do.
 func TestKafkaAuthenticatesAndItsACLsAreObeyed(t *testing.T) {
@@ -90,20 +72,21 @@ func TestKafkaAuthenticatesAndItsACLsAreObeyed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allowBy(
-		t, cl,
-		grant{"gtc", onTopic, "__global_transaction_state", ops(opDescribe, opRead, opWrite, opDescribeConfigs, opCreate)},
-		grant{"gtc", onTxn, "__gtc-*", ops(opWrite)},
-		grant{"gtc", onGroup, "__gtc-coordinators", ops(opRead)},
-		grant{"gtc", onCluster, acl.ClusterName, ops(opDescribe, opDescribeConfigs)},
-		grant{"gtc", onTxn, "pay-*", ops(opDescribe, opWrite)},
-		grant{"gtc", onTopic, "orders", ops(opDescribe, opRead)},
-		grant{"gtc", onTopic, "__consumer_offsets", ops(opDescribe)},
-		grant{"gtc", onTopic, "__transaction_state", ops(opDescribe)},
-		grant{"alice", onTxn, "pay-*", ops(opWrite, acl.TwoPhaseCommit)},
-		grant{"alice", onTopic, "orders", ops(opWrite)},
-		grant{"mallory", onTxn, "mallory-*", ops(opWrite)},
-	)
+	grants := []grant{
+		{"gtc", onTopic, "__global_transaction_state", ops(opDescribe, opRead, opWrite, opDescribeConfigs, opCreate)},
+		{"gtc", onTxn, "__gtc-*", ops(opWrite)},
+		{"gtc", onGroup, "__gtc-coordinators", ops(opRead)},
+		{"gtc", onCluster, acl.ClusterName, ops(opDescribe, opDescribeConfigs)},
+		{"gtc", onTxn, "pay-*", ops(opDescribe, opWrite)},
+		{"gtc", onTopic, "orders", ops(opDescribe, opRead)},
+		{"gtc", onTopic, "__consumer_offsets", ops(opDescribe)},
+		{"gtc", onTopic, "__transaction_state", ops(opDescribe)},
+		{"alice", onTxn, "pay-*", ops(opWrite, acl.TwoPhaseCommit)},
+		{"alice", onTopic, "orders", ops(opWrite)},
+		{"mallory", onTxn, "mallory-*", ops(opWrite)},
+	}
+	allowBy(t, cl, grants...)
+	awaitACLs(t, adm, grants)
 	login := `sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="gtc" password="gtc-secret";`
 	lines := []string{
 		"process.roles=gtc", "node.id=1", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
@@ -120,7 +103,7 @@ func TestKafkaAuthenticatesAndItsACLsAreObeyed(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := start(t, properties, "--ready-file", ready, "--log-level", "debug")
-	within(t, time.Minute, func() error {
+	within(t, patience, func() error {
 		text, err := os.ReadFile(ready)
 		node.addr = strings.TrimSpace(string(text))
 		return err
@@ -136,23 +119,62 @@ func TestKafkaAuthenticatesAndItsACLsAreObeyed(t *testing.T) {
 		"PLAIN": plain.Auth{User: "alice", Pass: "guess"}.AsMechanism(), "SCRAM": scram.Auth{User: "alice", Pass: "guess"}.AsSha256Mechanism(),
 		"nobody": scram.Auth{User: "nobody", Pass: "guess"}.AsSha256Mechanism(), "PLAIN by another": plain.Auth{User: "mallory", Pass: "mallory-secret"}.AsMechanism(),
 	} {
-		if code, err := listAs(t, node.addr, m); !errors.Is(err, kerr.SaslAuthenticationFailed) {
-			t.Errorf("%s: code %d, %v", name, code, err)
-		}
+		within(t, patience, func() error {
+			code, err := listAs(t, node.addr, m)
+			if err == nil {
+				t.Fatalf("%s: let in, code %d", name, code)
+			}
+			if !errors.Is(err, kerr.SaslAuthenticationFailed) {
+				return fmt.Errorf("%s: %w, want SASL_AUTHENTICATION_FAILED", name, err)
+			}
+			return nil
+		})
 	}
 	mallory := scram.Auth{User: "mallory", Pass: "mallory-secret"}.AsSha256Mechanism()
 	for id, want := range map[string]*kerr.Error{"pay-PLAIN": kerr.TransactionalIDAuthorizationFailed, "mallory-1": kerr.TransactionalIDAuthorizationFailed} {
 		// Of his own id he has WRITE and not TWO_PHASE_COMMIT.
 		init := wire.NewPtrInitGlobalTxnRequest()
 		init.GlobalTransactionalID, init.TimeoutMillis, init.ClusterIDs = id, 1000, []string{"x"}
-		resp, err := clientOf(t, node.addr, mallory).SeedBrokers()[0].Request(t.Context(), init)
-		if err != nil || resp.(*wire.InitGlobalTxnResponse).ErrorCode != want.Code {
-			t.Errorf("mallory opens %s: %+v, %v", id, resp, err)
+		var resp kmsg.Response
+		within(t, patience, func() (err error) {
+			resp, err = clientOf(t, node.addr, mallory).SeedBrokers()[0].Request(t.Context(), init)
+			return err
+		})
+		if resp.(*wire.InitGlobalTxnResponse).ErrorCode != want.Code {
+			t.Errorf("mallory opens %s: %+v", id, resp)
 		}
 	}
 	if log := node.logged(); strings.Contains(log, "-secret") || strings.Contains(log, "guess") {
 		t.Error("the log shows a password")
 	}
+}
+
+// awaitACLs waits until the broker has the ACLs, and so all that was written
+// before them: the controller answers before the broker knows.
+func awaitACLs(t *testing.T, adm *kadm.Client, grants []grant) {
+	t.Helper()
+	want := 0
+	for _, g := range grants {
+		want += len(g.ops)
+	}
+	within(t, patience, func() error {
+		any := kadm.NewACLs().AnyResource().ResourcePatternType(kadm.ACLPatternAny).Operations().Allow().AllowHosts().Deny().DenyHosts()
+		results, err := adm.DescribeACLs(t.Context(), any)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, r := range results {
+			if r.Err != nil {
+				return r.Err
+			}
+			n += len(r.Described)
+		}
+		if n < want {
+			return fmt.Errorf("%d ACLs, want %d", n, want)
+		}
+		return nil
+	})
 }
 
 func clientOf(t *testing.T, addr string, m sasl.Mechanism) *kgo.Client {
@@ -177,7 +199,7 @@ func listAs(t *testing.T, addr string, m sasl.Mechanism) (int16, error) {
 // commitOverKafka runs one global transaction as alice.
 func commitOverKafka(t *testing.T, home kafkaHome, gtc, name string, m sasl.Mechanism) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cl, err := client.Open(ctx, client.Options{
 		GlobalTransactionalID: "pay-" + name, Coordinator: []string{gtc}, CoordinatorOpts: []kgo.Opt{kgo.SASL(m)},

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -76,7 +75,14 @@ func TestAFullDiskGivesOutNoProducerThatIsForgotten(t *testing.T) {
 	for i := range 100 {
 		id := fmt.Sprintf("a-transactional-id-of-some-length-%d", i)
 		cl := p.client(t, kgo.TransactionalID(id), kgo.RequestRetries(0))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		go func() {
+			select {
+			case <-p.done:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
 		got, _, err := cl.ProducerID(ctx)
 		cancel()
 		if err != nil {
@@ -127,7 +133,7 @@ func TestSIGTERMUnderLoadForgetsNoDecision(t *testing.T) {
 // Every one that was told to be committed is visible on both clusters.
 func (w *crashWorld) commitUntilItEnds(t *testing.T, doomed *process, after func(committed int), ended func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	c, err := openRaw(ctx, w.addr, w.id, w.clusters, 60_000)
 	if err != nil {

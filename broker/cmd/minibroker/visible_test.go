@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/readback"
 )
@@ -19,10 +18,11 @@ func visibleNow(t *testing.T, c participantCluster, topic string) (values []stri
 	r := readback.NewReader(c.addr)
 	defer r.Close()
 	for id := range 2 { // newTopic's partitions
-		p, err := r.Partition(t.Context(), topic, id, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		var p readback.Partition
+		until(t, func() (err error) {
+			p, err = r.Partition(t.Context(), topic, id, 0)
+			return err
+		})
 		open = open || p.Open()
 		for _, rec := range p.Records {
 			values = append(values, rec.Value)
@@ -66,7 +66,7 @@ func TestAClusterTakenOutOfTheConfigurationIsNamed(t *testing.T) {
 	clusters := twoEmbedded(t)
 	w := newCrashWorld(t, clusters)
 	doomed := w.start(t, "--crash-at", "append-prepare-commit/after:1")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	told := make(chan result, 1)
 	go func() { told <- runCommit(ctx, w) }()
@@ -87,10 +87,9 @@ func TestAClusterTakenOutOfTheConfigurationIsNamed(t *testing.T) {
 		}
 		return nil
 	})
-	began := time.Now()
 	p.signal(t, syscall.SIGTERM)
-	if code := p.exit(t); code != 0 || time.Since(began) > 15*time.Second {
-		t.Errorf("exit code %d after %v", code, time.Since(began))
+	if code := p.exit(t); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 
 	w.aliases = []string{"us", "eu"}
