@@ -177,7 +177,7 @@ func (g *Group) buryFormerSelf(ctx context.Context) error {
 	leave := kmsg.NewPtrLeaveGroupRequest()
 	leave.Group = g.o.GroupID
 	for _, group := range described.Groups {
-		if err := kerr.ErrorForCode(group.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+		if err = kerr.ErrorForCode(group.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 			return fmt.Errorf("asking for the members: %w", err)
 		}
 		for _, m := range group.Members {
