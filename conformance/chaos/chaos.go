@@ -11,6 +11,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,9 @@ type Options struct {
 	Minibroker string
 	// Fault, if not empty, is the name of the fault of every round.
 	Fault string
+	// Settle is how long after the fault nothing may be in doubt any more, ten
+	// seconds when it is 0. A machine that does many other things needs longer.
+	Settle time.Duration
 	// KeepGoing goes on after a round with anomalies.
 	KeepGoing bool
 	Out       io.Writer
@@ -43,6 +47,7 @@ var ErrAnomalies = errors.New("anomalies were found")
 
 // Run is one run. What the processes wrote is kept when it fails.
 func Run(ctx context.Context, o Options) (err error) {
+	o.Settle = cmp.Or(o.Settle, 10*time.Second)
 	dir, err := os.MkdirTemp("", "kafka-gtc-chaos-")
 	if err != nil {
 		return err
@@ -131,7 +136,7 @@ func (d *driver) run(ctx context.Context) error {
 // warm runs the load until every client has had a transaction committed, so
 // that no fault meets a cluster that is still starting.
 func (d *driver) warm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("chaos: the clients have committed nothing within a minute"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("chaos: a client has committed nothing within five minutes"))
 	defer cancel()
 	for _, w := range d.workers {
 		w.run()
@@ -196,7 +201,7 @@ func (d *driver) settle(ctx context.Context) (left []string, took time.Duration)
 		}
 		// Also while a client is busy: it tells what that one waits for.
 		left = append(left, d.audit.open(ctx, d.reader)...)
-		if took = time.Since(began); len(left) == 0 || took > settleTime {
+		if took = time.Since(began); len(left) == 0 || took > d.o.Settle {
 			return left, took
 		}
 		sleep(ctx, 50*time.Millisecond)
@@ -230,14 +235,14 @@ func (d *driver) verdict(number int, r round, left []string, took time.Duration)
 		d.say("  %v", a)
 	}
 	for _, l := range left {
-		d.say("  still open after %v: %s", settleTime, l)
+		d.say("  still open after %v: %s", d.o.Settle, l)
 	}
 	return nil
 }
 
 // whole judges the whole history against what is visible at the end.
 func (d *driver) whole(ctx context.Context, addrs map[string]string) error {
-	reading, cancel := context.WithTimeout(ctx, time.Minute)
+	reading, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	final, err := readAll(reading, addrs)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/chaos"
 )
@@ -36,7 +37,7 @@ func run(t *testing.T, o chaos.Options) (string, error) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var out bytes.Buffer
-	o.Out, o.Clients = &out, 3
+	o.Out, o.Clients, o.Settle = &out, 3, 3*time.Minute
 	err := chaos.Run(t.Context(), o)
 	t.Log(out.String())
 	return out.String(), err

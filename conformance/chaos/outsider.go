@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -13,25 +14,34 @@ import (
 // it lasts, somebody commits on cluster us whatever is open there. It is there
 // to be asked for by name, and the run must then find anomalies.
 func (r *rig) outsider() fault {
+	// So many ends of the outsider make it certain that one was against what
+	// the coordinator decided.
+	const enough = 10
 	var stop context.CancelFunc
 	var done chan error
+	var ended atomic.Int32
 	return fault{
 		name: "outsider commits on chaos-us",
 		inject: func(ctx context.Context) error {
 			ctx, stop = context.WithCancel(ctx)
 			done = make(chan error, 1)
-			go func() { done <- commitAll(ctx, r.us.Bootstrap) }()
+			ended.Store(0)
+			go func() { done <- commitAll(ctx, r.us.Bootstrap, &ended) }()
 			return nil
 		},
-		heal: func(context.Context) error {
+		heal: func(ctx context.Context) error {
+			for until := time.Now().Add(2 * time.Minute); ended.Load() < enough && time.Now().Before(until) && ctx.Err() == nil; {
+				sleep(ctx, 10*time.Millisecond)
+			}
 			stop()
 			return <-done
 		},
 	}
 }
 
-// commitAll commits every open transaction of a cluster, until ctx ends.
-func commitAll(ctx context.Context, addr string) error {
+// commitAll commits every open transaction of a cluster, until ctx ends, and
+// counts them.
+func commitAll(ctx context.Context, addr string, ended *atomic.Int32) error {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
 	if err != nil {
 		return err
@@ -50,7 +60,9 @@ func commitAll(ctx context.Context, addr string) error {
 		for _, t := range described {
 			req := kmsg.NewPtrEndTxnRequest()
 			req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = t.TxnID, t.ProducerID, t.ProducerEpoch, true
-			_, _ = req.RequestWith(ctx, cl) // one that has ended meanwhile is refused
+			if resp, err := req.RequestWith(ctx, cl); err == nil && resp.ErrorCode == 0 { // one that has ended meanwhile is refused
+				ended.Add(1)
+			}
 		}
 	}
 	return nil

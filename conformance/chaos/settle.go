@@ -14,9 +14,6 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
-// settleTime is how long after the fault nothing may be in doubt any more.
-const settleTime = 10 * time.Second
-
 // auditor asks the coordinator and the clusters whether anything is open.
 type auditor struct {
 	gtc      *kgo.Client
@@ -44,8 +41,8 @@ func newAuditor(nodes []string, clusters map[string]string) (*auditor, error) {
 }
 
 func (a *auditor) client(opts ...kgo.Opt) (*kgo.Client, error) {
-	cl, err := kgo.NewClient(append(opts, kgo.MaxVersions(wire.Versions()), kgo.RetryTimeout(time.Second),
-		kgo.RequestTimeoutOverhead(time.Second), kgo.MetadataMinAge(100*time.Millisecond))...)
+	cl, err := kgo.NewClient(append(opts, kgo.MaxVersions(wire.Versions()), kgo.RetryTimeout(5*time.Second),
+		kgo.RequestTimeoutOverhead(5*time.Second), kgo.MetadataMinAge(100*time.Millisecond))...)
 	if err == nil {
 		a.kgos = append(a.kgos, cl)
 	}
@@ -62,7 +59,7 @@ func (a *auditor) close() {
 // of the clusters, and as what kafka-transactions find-hanging looks for, a
 // producer that holds a partition's readers back. Empty is what it should be.
 func (a *auditor) open(ctx context.Context, read *reader) []string {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	found := a.inDoubt(ctx)
 	for name, adm := range a.clusters {

@@ -15,19 +15,24 @@ import (
 // dom is what a browser makes of the page, with its scripts run.
 func dom(t *testing.T, page, anchor string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
 	browser := "chromium"
 	if at := os.Getenv("CHROMIUM"); at != "" {
 		browser = at
 	}
-	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(),
-		"--virtual-time-budget=2000", "--dump-dom", "file://"+page+anchor)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v (CHROMIUM names another browser)", browser, err)
+	var out []byte
+	var err error
+	for range 3 { // a browser that has no time may end, or stand still, before it shows anything
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+			"--user-data-dir="+t.TempDir(), "--virtual-time-budget=2000", "--dump-dom", "file://"+page+anchor)
+		out, err = cmd.Output()
+		cancel()
+		if err == nil && strings.Contains(string(out), "</html>") {
+			return string(out)
+		}
 	}
-	return string(out)
+	t.Fatalf("%s: %v: %s (CHROMIUM names another browser)", browser, err, out)
+	return ""
 }
 
 // The build tag is that of tests that need more than Go: here a browser.

@@ -87,7 +87,7 @@ func TestALostAckOfTheClaimWritesOneClaim(t *testing.T) {
 
 func testUnknownFate(t *testing.T, s *store) {
 	t.Helper()
-	l := s.open(t, func(o *Options) { o.AppendTimeout = 300 * time.Millisecond })
+	l := s.open(t, func(o *Options) { o.AppendTimeout = 3 * time.Second })
 	w, _ := logtest.Claim(t, l, 0)
 	s.gate(l).loseNext(1 << 30)
 	errs := make(chan error, 3)

@@ -217,7 +217,7 @@ func (s *store) open(t *testing.T, change ...func(*Options)) *Log {
 		c(&o)
 	}
 	o.ClientOpts = append(o.ClientOpts, kgo.Dialer(g.dial))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	l, err := Open(ctx, o)
 	if err != nil {
@@ -239,7 +239,7 @@ func (s *store) gate(l txnlog.Log) *gate {
 // records reads a partition whole, with a plain consumer.
 func (s *store) records(t *testing.T, partition int32) []txnlog.RawRecord {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.addrs...), kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: {partition: kgo.NewOffset().AtStart()}}))
@@ -247,10 +247,12 @@ func (s *store) records(t *testing.T, partition int32) []txnlog.RawRecord {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, s.topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var ends kadm.ListedOffsets
+	eventually(t, "the end of the log", func() bool { // of a topic that not every broker may know yet
+		var err error
+		ends, err = kadm.NewClient(client).ListEndOffsets(ctx, s.topic)
+		return errors.Join(err, ends.Error()) == nil
+	})
 	end, _ := ends.Lookup(s.topic, partition)
 	if end.Offset == 0 {
 		return nil
@@ -273,7 +275,7 @@ func (s *store) records(t *testing.T, partition int32) []txnlog.RawRecord {
 // inject writes one raw record, in the sequence of its producer.
 func (s *store) inject(t *testing.T, partition int32, r txnlog.RawRecord) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	sequence := int32(0)
 	for _, old := range s.records(t, partition) {
@@ -321,11 +323,14 @@ func (s *store) target() logtest.Target {
 	}
 }
 
+// patience bounds what takes a second on an idle machine.
+const patience = 3 * time.Minute
+
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute for %s", what)
+			t.Fatalf("waited %v for %s", patience, what)
 		}
 	}
 }

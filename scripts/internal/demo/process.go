@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/cluster"
+	"github.com/kafka-gtc/kafka-gtc/conformance/node"
 )
 
 // process is a mini-broker of the demo's own.
@@ -22,20 +22,9 @@ type process struct {
 	exited                 chan error
 }
 
-// freeAddr finds a port that nobody listens on now.
-func freeAddr(ctx context.Context) (string, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
-}
-
 // configure writes the properties file of a mini-broker.
 func (d *demo) configure(ctx context.Context, name, roles string, more ...string) (*process, error) {
-	addr, err := freeAddr(ctx)
+	addr, err := node.FreeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}

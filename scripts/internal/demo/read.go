@@ -16,7 +16,7 @@ import (
 func (d *demo) verdict(ctx context.Context, addrs map[string]string) error {
 	labels := []string{"committed", "aborted", "recovered"}
 	visible := map[string]int{}
-	readCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	readCtx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	torn := false
 	for name, addr := range addrs {

@@ -189,7 +189,7 @@ func (v *verdict) err(w *world) error {
 }
 
 // readTimeout bounds the wait for what a killed process has left open.
-const readTimeout = time.Minute
+const readTimeout = 3 * time.Minute
 
 // compare reads a topic back and counts what is missing, there too often, or not
 // expected.

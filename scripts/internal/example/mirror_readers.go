@@ -82,6 +82,7 @@ func (r *readers) awaitOffsets(ctx context.Context) error {
 	reader := readback.NewReader(r.m.clusters["b"])
 	defer reader.Close()
 	var moved [mirrorPartitions]int
+	var failed error // at the last look
 	for since := time.Now(); time.Since(since) < patience; {
 		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return err
@@ -90,8 +91,8 @@ func (r *readers) awaitOffsets(ctx context.Context) error {
 		if errors.Is(err, kerr.GroupIDNotFound) {
 			continue
 		}
-		if err != nil {
-			return err
+		if failed = err; err != nil {
+			continue
 		}
 		there := 0
 		for p := range mirrorPartitions {
@@ -101,7 +102,8 @@ func (r *readers) awaitOffsets(ctx context.Context) error {
 			}
 			seen, err := reader.Partition(ctx, "a."+orders, p, 0)
 			if err != nil {
-				return err
+				failed = err
+				break
 			}
 			moved[p] = len(seen.Records) - len(slices.DeleteFunc(slices.Clone(seen.Records), func(rec readback.Record) bool { return rec.Offset < o.At }))
 			if moved[p] > len(r.onA[p]) {
@@ -115,5 +117,5 @@ func (r *readers) awaitOffsets(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the offsets of group %q were not moved: on b it stands behind %v records", readersGroup, moved)
+	return errors.Join(failed, fmt.Errorf("the offsets of group %q were not moved: on b it stands behind %v records", readersGroup, moved))
 }

@@ -112,13 +112,13 @@ func (w *world) node(ctx context.Context, name string, properties ...string) (*n
 // of those could sit on it while a killed node is away.
 func (w *world) freeAddr(ctx context.Context) (string, error) {
 	for range 1000 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+w.ports.IntN(20_000)))
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+w.ports.IntN(10_000)))
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 		if err == nil {
 			return addr, l.Close()
 		}
 	}
-	return "", errors.New("found no free port between 10000 and 30000")
+	return "", errors.New("found no free port between 10000 and 20000")
 }
 
 // stop ends all that was started.

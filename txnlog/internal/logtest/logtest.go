@@ -69,6 +69,9 @@ func Run(t *testing.T, target func(t *testing.T) Target) {
 	}
 }
 
+// patience bounds what takes a second on an idle machine.
+const patience = 3 * time.Minute
+
 // Claim claims a partition and returns the ids that it replays, each with its
 // sequence number, "-" for a tombstone.
 func Claim(t *testing.T, l txnlog.Log, partition int32) (txnlog.Writer, []string) {
@@ -83,7 +86,7 @@ func Claim(t *testing.T, l txnlog.Log, partition int32) (txnlog.Writer, []string
 
 func claim(t *testing.T, l txnlog.Log, partition int32, got *[]string) (txnlog.Writer, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	last := int64(-1)
 	return l.Claim(ctx, partition, func(e txnlog.Entry) error {
@@ -116,8 +119,8 @@ func Append(t *testing.T, w txnlog.Writer, records ...txnlog.Record) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(time.Minute):
-		t.Fatal("no answer to an append within a minute")
+	case <-time.After(patience):
+		t.Fatalf("no answer to an append within %v", patience)
 		return nil
 	}
 }
