@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/proxy"
@@ -159,6 +161,19 @@ func takesFor(text string, was, is int16) wrong.Fault {
 			return false
 		}
 		resp.ErrorCode = is
+		return true
+	})
+}
+
+// takesForDone is a coordinator that takes for done what is not open any more,
+// whatever the participant's transaction.version calls that.
+func takesForDone(text string) wrong.Fault {
+	return wrong.Hears(text, func(req *kmsg.EndTxnRequest, resp *kmsg.EndTxnResponse) bool {
+		gone := []int16{kerr.InvalidTxnState.Code, kerr.ProducerFenced.Code, kerr.InvalidProducerEpoch.Code, kerr.InvalidProducerIDMapping.Code}
+		if !slices.Contains(gone, resp.ErrorCode) || req.ProducerID < 0 {
+			return false
+		}
+		resp.ErrorCode = 0
 		return true
 	})
 }

@@ -59,7 +59,7 @@ var discoveryCases = []Case{
 				resp, err = r.front(fmt.Sprintf("%s:%d", c.Host, c.Port), "", r.InitRequest(id, longEnough, r.A, r.B))
 				r.Must(err, "InitGlobalTxn at the node that FindCoordinator names")
 				code := codeOf(resp)
-				return !slices.Contains(again, code), codeName(code)
+				return !slices.Contains(again, code) && !slices.Contains(notYet, code), codeName(code)
 			})
 			r.Refused("InitGlobalTxn at the node that FindCoordinator names", codeOf(resp), nil)
 		},

@@ -130,15 +130,12 @@ var torn = []Case{
 			hold := r.holdEnds(r.A)
 			s := r.Open()
 			s.Write("v", r.A, r.B)
-			req := s.Request(false)
-			req.TimeoutMillis = 200
-			resp := r.Ask(req)
-			r.Answered(resp, nil, wire.OutcomeAborted)
+			r.Answered(r.Decision(s.Request(false)), nil, wire.OutcomeAborted)
 			hold.reached()
 			outsider := *s.Producers[r.A]
 			r.Check(outsider.End(true) == 0, "the outsider could not commit")
 			hold.now()
-			resp = r.Decide(s.Request(false))
+			resp := r.Decide(s.Request(false))
 			r.Answered(resp, wire.HeuristicOutcome, wire.OutcomeAborted)
 			r.Check(r.Participant(resp, r.A).State == wire.ParticipantHeuristicCommit, "the participant is %s", stateName(r.Participant(resp, r.A).State))
 			r.Sees(r.A, s.Topic, "v")
@@ -152,12 +149,7 @@ var torn = []Case{
 			hold := r.holdEnds(r.A)
 			s := r.Open()
 			s.Write("v", r.A, r.B)
-			req := s.Request(true)
-			req.TimeoutMillis = 200
-			r.Until("the decision", func() (bool, string) {
-				resp := r.Ask(req)
-				return resp.Outcome == wire.OutcomeCommitted, answered(resp)
-			})
+			r.Answered(r.Decision(s.Request(true)), nil, wire.OutcomeCommitted)
 			hold.reached()
 			outsider := *s.Producers[r.A]
 			r.Check(outsider.End(true) == 0, "the outsider could not commit")
@@ -224,12 +216,13 @@ var torn = []Case{
 		Title: "A cluster that an operator gives up is heuristic unknown, and the decision stays", Means: "An id is blocked for ever by a cluster that is gone, or its decision is lost.",
 		Run: func(r *Run) {
 			s, release := r.pending()
+			scanned := r.scans(r.B, 1)
 			// A scan that saw it open would take the cluster for back again.
 			r.B.OnAnswer(r, func(x *proxy.Exchange) {
 				x.Scope = r.ours
 				unseen(x)
 			})
-			r.pause(2 * r.s.target.ScanInterval) // so that no scan of before is under way
+			r.awaits("the end of the scan that was under way", scanned)
 			r.Refused("ResolveGlobalTransaction(give up)", r.Resolve(s.ID, wire.ResolveGiveUp, &r.B.ID).ErrorCode, nil)
 			resp := r.Decide(s.Request(true))
 			r.Answered(resp, wire.HeuristicOutcome, wire.OutcomeCommitted)
@@ -291,7 +284,7 @@ var torn = []Case{
 				return r.metric("gtc_heuristic_outcomes") < torn, "it does not go down again"
 			})
 		},
-		Wrong: []wrong.Fault{takesFor("does not notice it", kerr.InvalidTxnState.Code, 0), wrong.Stalling(wrong.Does("forgets nothing", false, func(x *proxy.Exchange) {
+		Wrong: []wrong.Fault{takesForDone("does not notice it"), wrong.Stalling(wrong.Does("forgets nothing", false, func(x *proxy.Exchange) {
 			if _, ok := x.Request.(*wire.ResolveGlobalTransactionRequest); ok {
 				x.Answer(wire.NewPtrResolveGlobalTransactionResponse())
 			}
@@ -304,15 +297,8 @@ var torn = []Case{
 			inDoubt := func() float64 { return r.metric(`gtc_transactions_open{phase="in_doubt"}`) }
 			was := inDoubt()
 			h := r.holdEnds(r.B)
-			s := r.OpenWith(r.ID(), 3*short, r.A, r.B)
-			s.Write("v", r.A, r.B)
-			req := s.Request(true)
-			req.TimeoutMillis = 100
-			r.Until("the decision", func() (bool, string) {
-				resp := r.Ask(req)
-				return resp.Outcome == wire.OutcomeCommitted, answered(resp)
-			})
-			r.Until("the gauge of what is in doubt", func() (bool, string) { return inDoubt() == was+1, "it does not go up" })
+			s := r.decidedInTime()
+			r.Until("the gauge of what is in doubt", func() (bool, string) { return inDoubt() > was, "it does not go up" })
 			h.now()
 			r.Becomes(s.ID, wire.StateCompleteCommit)
 			r.Until("the gauge of what is in doubt", func() (bool, string) { return inDoubt() == was, "it does not go down" })
@@ -327,12 +313,7 @@ func (r *Run) tear() (*Session, *wire.EndGlobalTxnResponse) {
 	hold := r.holdEnds(r.A)
 	s := r.Open()
 	s.Write("v", r.A, r.B)
-	req := s.Request(true)
-	req.TimeoutMillis = 200
-	r.Until("the decision", func() (bool, string) {
-		resp := r.Ask(req)
-		return resp.Outcome == wire.OutcomeCommitted, answered(resp)
-	})
+	r.Answered(r.Decision(s.Request(true)), nil, wire.OutcomeCommitted)
 	hold.reached()
 	r.Note("somebody initialises the id at participant " + r.A.Name)
 	r.Producer(r.A, s.ID, NoTimeout)

@@ -246,9 +246,7 @@ var outcomes = []Case{
 			})
 			s := r.Open()
 			s.Write("v", r.A, r.B)
-			req := s.Request(true)
-			req.TimeoutMillis = 500
-			resp := r.Ask(req)
+			resp := r.Decision(s.Request(true))
 			r.Answered(resp, nil, wire.OutcomeCommitted)
 			r.Check(r.Participant(resp, r.B).State == wire.ParticipantPending, "participant eu is %s, want pending", stateName(r.Participant(resp, r.B).State))
 			close(release)

@@ -181,28 +181,21 @@ var votes = []Case{
 		})},
 	},
 	{
-		ID: "LIFE-49", Clauses: []string{"C-VOTE-5", "C-ATOM-3", "C-RULE-1", "C-REC-1"}, Needs: []Need{NeedParticipants, NeedLinks, NeedHome},
+		ID: "LIFE-49", Clauses: []string{"C-VOTE-5", "C-ATOM-3", "C-RULE-1", "C-REC-1"}, Needs: []Need{NeedParticipants, NeedLinks, NeedHome}, Alone: true,
 		Title: "Before the first EndTxn the log holds the decision, whole", Means: "A crash between the two EndTxn leaves half a commit, and nobody who knows.",
 		Run: func(r *Run) {
-			seen := make(chan *logEntry, 100)
 			s := r.Open()
 			partition := r.partitionOf(s.ID)
-			wait := make(chan struct{})
-			first := make(chan struct{}, 100)
-			r.Listen(r.A, func(int, *proxy.Exchange, *kmsg.EndTxnRequest) { first <- struct{}{}; <-wait })
-			r.Listen(r.B, func(int, *proxy.Exchange, *kmsg.EndTxnRequest) { first <- struct{}{}; <-wait })
+			ends := r.newHolding()
+			for _, p := range []*Participant{r.A, r.B} {
+				r.Listen(p, func(_ int, x *proxy.Exchange, _ *kmsg.EndTxnRequest) { ends.wait(x) })
+			}
 			s.Write("v", r.A, r.B)
 			done := r.Go(func() { s.End(true) })
-			select {
-			case <-first:
-				seen <- r.logged(partition, s.ID)
-			case <-r.ctx.Done():
-				close(wait)
-				r.Failf("no EndTxn came")
-			}
-			close(wait)
+			ends.reached()
+			got := r.logged(partition, s.ID)
+			ends.now()
 			done()
-			got := <-seen
 			r.Check(got != nil && got.logValue != nil && got.State == logPrepareCommit && got.Sequence == s.Sequence-1, "the last record of the id is not the decision")
 			r.Check(len(got.Participants) == 2, "the decision names %d participants", len(got.Participants))
 			for _, p := range got.Participants {

@@ -26,13 +26,13 @@ var limitCases = []Case{
 			for i := range r.s.target.MaxIDs {
 				all = append(all, s.value(logEmpty).record(fmt.Sprintf("%sfull-%d", r.name, i)))
 			}
-			defer func() {
+			defer r.evenLate(func() {
 				for i := range all {
 					all[i].Value = nil // a tombstone
 				}
 				r.rewrite(s, partition, all)
 				r.InitOK(r.InitRequest(more, longEnough, r.A, r.B))
-			}()
+			})
 			r.rewrite(s, partition, all)
 			r.Refused("InitGlobalTxn of a new id", r.Init(r.InitRequest(more, longEnough, r.A, r.B)).ErrorCode, kerr.PolicyViolation)
 			s.Write("v", r.A, r.B)
@@ -88,8 +88,7 @@ var forgetCases = []Case{
 // before the question.
 func (r *Run) forgotten(timeout time.Duration) bool {
 	s := r.OpenWith(r.ID(), timeout, r.A, r.B)
-	s.Write("x", r.A)
-	if !r.seenOpen(s) {
+	if !s.tryWrite("x", r.A) || !r.seenOpen(s) {
 		return false
 	}
 	r.Note("from here on no look at us succeeds")

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -88,7 +89,7 @@ var deaths = []Case{
 			s := r.Open()
 			s.Write("v", r.A, r.B)
 			r.crash(nil)
-			r.Never("a healthy transaction is ended", 4*r.s.target.ScanInterval, func() (bool, string) { return len(ends.All()) > 0, "an EndTxn came" })
+			r.NeverBefore("a healthy transaction is ended", r.scans(r.A, 4), func() (bool, string) { return len(ends.All()) > 0, "an EndTxn came" })
 			s.End(true)
 			r.Sees(r.A, s.Topic, "v")
 		},
@@ -101,9 +102,7 @@ var deaths = []Case{
 			ends := r.holdEnds(r.B)
 			s := r.Open()
 			s.Write("v", r.A, r.B)
-			req := s.Request(false)
-			req.TimeoutMillis = 200
-			r.Answered(r.Ask(req), nil, wire.OutcomeAborted)
+			r.Answered(r.Decision(s.Request(false)), nil, wire.OutcomeAborted)
 			r.crash(ends.now)
 			r.Becomes(s.ID, wire.StateCompleteAbort)
 			r.Sees(r.A, s.Topic)
@@ -144,8 +143,7 @@ var deaths = []Case{
 		ID: "RECO-09", Clauses: []string{"C-LIVE-1", "C-SCAN-2"}, Needs: []Need{NeedParticipants, NeedKill, NeedQuickScan}, Alone: true,
 		Title: "What is left open when client and coordinator die is aborted by the next one", Means: "Readers stand still for ever.",
 		Run: func(r *Run) {
-			s := r.OpenWith(r.ID(), short, r.A, r.B)
-			s.Write("v", r.A, r.B)
+			s := r.leaves(r.A, r.B)
 			r.crash(nil)
 			r.Sees(r.A, s.Topic)
 			r.Sees(r.B, s.Topic)
@@ -159,12 +157,7 @@ var deaths = []Case{
 			ends := r.holdEnds(r.A)
 			s := r.Open()
 			s.Write("v", r.A, r.B)
-			req := s.Request(true)
-			req.TimeoutMillis = 200
-			r.Until("the decision", func() (bool, string) {
-				resp := r.Ask(req)
-				return resp.Outcome == wire.OutcomeCommitted, answered(resp)
-			})
+			r.Answered(r.Decision(s.Request(true)), nil, wire.OutcomeCommitted)
 			r.crash(ends.now)
 			resp := r.Decide(s.Request(true))
 			r.Answered(resp, nil, wire.OutcomeCommitted)
@@ -234,7 +227,7 @@ var deaths = []Case{
 		Run: func(r *Run) {
 			s, release := r.pending()
 			r.eachNode("pausing a node", func(n NodeTarget) Action { return n.Pause })
-			r.pause(500 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond)
 			r.eachNode("resuming a node", func(n NodeTarget) Action { return n.Resume })
 			release()
 			r.Answered(r.Decide(s.Request(true)), nil, wire.OutcomeCommitted)
@@ -256,7 +249,7 @@ var deaths = []Case{
 			}
 			node := r.s.target.Nodes[i]
 			r.Must(node.Pause(r.ctx), "pausing the coordinator")
-			resume := sync.OnceFunc(func() { _ = node.Resume(r.ctx) })
+			resume := sync.OnceFunc(func() { _ = node.Resume(context.WithoutCancel(r.ctx)) })
 			r.later(resume)
 			delete(r.routes, s.ID)
 			r.skip = owner
@@ -287,10 +280,12 @@ func (r *Run) crash(between func()) {
 	r.eachNode("starting a node", func(n NodeTarget) Action { return n.Start })
 }
 
+// eachNode does not stop half-way when the case's time is over: what is killed or
+// frozen then is so for all later cases.
 func (r *Run) eachNode(doing string, what func(NodeTarget) Action) {
 	r.Note(doing)
 	for _, n := range r.s.target.Nodes {
-		r.Must(what(n)(r.ctx), doing)
+		r.Must(what(n)(context.WithoutCancel(r.ctx)), doing)
 	}
 }
 

@@ -199,7 +199,7 @@ var logCases = []Case{
 			v.UpdatedMs = time.Now().Add(-2 * r.s.target.Expiration).UnixMilli()
 			r.Must(o.write(v.record(s.ID)), "writing an old record")
 			r.displace(o)
-			r.Never("the id is forgotten", 6*r.s.target.ScanInterval, func() (bool, string) {
+			r.NeverBefore("the id is forgotten", r.scans(r.A, 4), func() (bool, string) {
 				d := r.Describe(s.ID)
 				return d.ErrorCode != 0, codeName(d.ErrorCode)
 			})
@@ -307,9 +307,11 @@ func (r *Run) displace(o *owner) {
 
 // repair replaces a record that cannot be read, and lets the target load again.
 func (r *Run) repair(id string, partition int32, good kmsg.Record) {
-	r.Must(r.claim(partition).write(good), "writing a good record again")
-	r.Until("the partition being loaded again", func() (bool, string) {
-		code := codeOf(r.Coordinator(id, wire.NewPtrListGlobalTransactionsRequest()))
-		return code == 0, codeName(code)
+	r.evenLate(func() {
+		r.Must(r.claim(partition).write(good), "writing a good record again")
+		r.Until("the partition being loaded again", func() (bool, string) {
+			code := r.Describe(id).ErrorCode
+			return code == 0, codeName(code)
+		})
 	})
 }

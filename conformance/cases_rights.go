@@ -95,6 +95,7 @@ var rightsCases = []Case{
 			if !ok {
 				return
 			}
+			x.Act()
 			for _, at := range req.ClusterIDs {
 				if c, err := (&net.Dialer{}).DialContext(x.Context, "tcp", at); err == nil {
 					_ = c.Close()

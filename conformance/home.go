@@ -152,10 +152,18 @@ func (r *Run) home(opts ...kgo.Opt) *kgo.Client {
 
 // partitionOf is C-ROLE-3.
 func (r *Run) partitionOf(id string) int32 {
-	details, err := kadm.NewClient(r.home()).ListTopics(r.ctx, stateTopic)
-	r.Must(err, "asking for the topic of the log")
-	n := int32(len(details[stateTopic].Partitions))
-	r.Check(n > 0, "%s has no partitions", stateTopic)
+	r.mu.Lock()
+	n := r.partitions
+	r.mu.Unlock()
+	if n == 0 {
+		details, err := kadm.NewClient(r.home()).ListTopics(r.ctx, stateTopic)
+		r.Must(err, "asking for the topic of the log")
+		n = int32(len(details[stateTopic].Partitions))
+		r.Check(n > 0, "%s has no partitions", stateTopic)
+		r.mu.Lock()
+		r.partitions = n
+		r.mu.Unlock()
+	}
 	var h int32
 	for _, u := range utf16.Encode([]rune(id)) {
 		h = 31*h + int32(u)
@@ -216,7 +224,33 @@ type owner struct {
 // claim makes the suite the owner of a partition: the present one is fenced.
 func (r *Run) claim(partition int32) *owner {
 	o := &owner{r: r, cl: r.home(), partition: partition}
-	id := fmt.Sprintf("__gtc-%d", partition)
+	r.Note("the suite claims a partition of the log")
+	r.Must(o.write(), "writing a claim")
+	return o
+}
+
+// write appends a batch as the owner, after a claim. Whom the suite has fenced
+// finds out by its next write, or looks again from time to time at a log that it
+// cannot read, and claims the partition back: then the suite begins anew.
+func (o *owner) write(records ...kmsg.Record) (err error) {
+	for {
+		if o.next == 0 {
+			err = o.take()
+		}
+		if err == nil && len(records) > 0 {
+			err = o.append(records...)
+		}
+		fenced := errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced)
+		if !fenced || !o.r.pause(time.Millisecond) {
+			return err
+		}
+		o.next, err = 0, nil
+	}
+}
+
+// take initialises the producer of the partition, and appends the claim.
+func (o *owner) take() error {
+	r, id := o.r, fmt.Sprintf("__gtc-%d", o.partition)
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.TransactionalID, req.TransactionTimeoutMillis, req.ProducerID, req.ProducerEpoch = &id, 60_000, -1, -1
 	r.Until("InitProducerId of "+id, func() (bool, string) {
@@ -230,13 +264,11 @@ func (r *Run) claim(partition int32) *owner {
 	value := kbin.AppendInt32(kbin.AppendInt16(nil, 0), 99)
 	value = kbin.AppendInt16(kbin.AppendInt64(value, o.pid), o.epoch)
 	value = append(kbin.AppendCompactString(kbin.AppendInt64(value, time.Now().UnixMilli()), "conformance"), 0)
-	r.Note("the suite claims a partition of the log")
-	r.Must(o.write(kmsg.Record{Key: kbin.AppendInt16(nil, 1), Value: value}), "writing a claim")
-	return o
+	return o.append(kmsg.Record{Key: kbin.AppendInt16(nil, 1), Value: value})
 }
 
-// write appends a batch as the owner; the error is the leader's.
-func (o *owner) write(records ...kmsg.Record) error {
+// append is write once; the error is the leader's.
+func (o *owner) append(records ...kmsg.Record) error {
 	err := o.produce(recordBatch(o.pid, o.epoch, o.next, 0, records...))
 	o.next += int32(len(records))
 	return err

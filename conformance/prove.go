@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,15 +17,21 @@ import (
 type Proof struct {
 	Case  *Case
 	Fault wrong.Fault
-	// Result is what the case said. Caught is that it failed for what it saw,
-	// and not because its time was over, unless the fault is one that stalls.
+	// Result is what the case said. Missed says why the fault is not caught,
+	// empty when it is: the fault had something to do, and then the case failed
+	// for what it saw, and not because its time was over, unless the fault is
+	// one that stalls.
 	Result report.Result
-	Caught bool
+	Missed string
 }
 
-// stallDeadline is that of a case whose wrong target never does what the case
-// waits for.
-const stallDeadline = 4 * time.Second
+// stalled is how long after its fault has begun a case goes on whose wrong
+// target never does what the case waits for. It does not count from the begin
+// of the case, for on a busy machine it would be over before the target is
+// wrong.
+const stalled = 4 * time.Second
+
+var errStalled = errors.New("conformance: nothing more will come of it")
 
 // Prove runs each case against each of its wrong targets. The suite's target
 // must be right, and have its participants behind backs, in the
@@ -65,30 +72,69 @@ func (s *Suite) Prove(ctx context.Context, cases []*Case, backs []*wrong.Back, d
 func (s *Suite) prove(ctx context.Context, p *Proof, backs []*wrong.Back) {
 	mine, target := *s, *s.target
 	mine.target = &target
-	if p.Fault.Stalls {
-		mine.Deadline = stallDeadline
-	}
-	var setup func(*Run)
-	switch {
-	case p.Fault.Client:
-		setup = func(r *Run) { r.wrongClient = p.Fault.Hooks }
-	case p.Fault.Back:
-		setup = func(r *Run) {
-			for _, b := range backs {
-				r.later(b.Switch(r.name, p.Fault.Hooks))
-			}
-		}
-	default:
-		stop, err := target.spoil(ctx, p.Fault.Hooks)
+	hooks, begun := wrong.Watch(p.Fault.Hooks)
+	if !p.Fault.Client && !p.Fault.Back {
+		stop, err := target.spoil(ctx, hooks)
 		defer stop()
 		if err != nil {
-			p.Result = report.Result{Text: fmt.Sprintf("no wrong target: %v", err)}
+			p.Missed = fmt.Sprintf("no wrong target: %v", err)
 			return
 		}
 	}
-	p.Result = mine.one(ctx, p.Case, setup)
-	late := strings.HasSuffix(p.Result.Text, mine.overdue())
-	p.Caught = p.Result.Verdict == report.Failed && (!late || p.Fault.Stalls)
+	var run *Run
+	p.Result = mine.one(ctx, p.Case, func(r *Run) {
+		run = r
+		if p.Fault.Stalls {
+			r.stallAfter(begun)
+		}
+		if p.Fault.Client {
+			r.wrongClient = hooks
+		}
+		if p.Fault.Back {
+			for _, b := range backs {
+				r.later(b.Switch(r.name, hooks))
+			}
+		}
+	})
+	p.Missed = p.missed(begun, run != nil && run.late)
+}
+
+func (p *Proof) missed(begun <-chan struct{}, late bool) string {
+	idle := true
+	select {
+	case <-begun:
+		idle = false
+	default:
+	}
+	switch {
+	case idle && p.Result.Verdict == report.NotApplicable:
+		return p.Result.Text
+	case idle:
+		return "the target had nothing to be wrong about; the case has " + string(p.Result.Verdict) + " " + p.Result.Text
+	case p.Result.Verdict != report.Failed:
+		return string(p.Result.Verdict) + " " + p.Result.Text
+	case late && !p.Fault.Stalls:
+		return "only because its time was over: " + p.Result.Text
+	}
+	return ""
+}
+
+// stallAfter ends the time of the case a while after begun.
+func (r *Run) stallAfter(begun <-chan struct{}) {
+	ctx, end := context.WithCancelCause(r.ctx)
+	r.ctx = ctx
+	go func() {
+		defer end(errStalled)
+		select {
+		case <-begun:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(stalled):
+		case <-ctx.Done():
+		}
+	}()
 }
 
 // spoil puts proxies before all nodes.
@@ -143,5 +189,15 @@ func Share(suites []*Suite, cases []*Case) (shares [][]*Case, rest []*Case) {
 	return shares, rest
 }
 
-// overdue ends the text of a case whose deadline has passed.
-func (s *Suite) overdue() string { return " (the case had " + s.Deadline.String() + ")" }
+// overdue ends the text of a case whose time is over, and is empty for others.
+func (r *Run) overdue() string {
+	switch cause := context.Cause(r.ctx); {
+	case cause == nil:
+		return ""
+	case errors.Is(cause, errStalled):
+		return " (" + stalled.String() + " after the target began to be wrong)"
+	case errors.Is(cause, context.DeadlineExceeded):
+		return " (the case had " + r.s.Deadline.String() + ")"
+	}
+	return " (interrupted)"
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -35,6 +36,8 @@ type Run struct {
 	wrongClient proxy.Hooks
 	once        sync.Once // for whom does something once
 	skip        string    // a node that is not asked where coordinators are
+	late        bool      // it has failed when its time was over
+	partitions  int32     // of the log, once asked for
 }
 
 // failure and inapplicable are what ends a case's function early.
@@ -87,6 +90,16 @@ func (r *Run) later(f func()) {
 	r.undo = append(r.undo, f)
 }
 
+// evenLate calls f with a time of its own: it puts something right that later
+// cases would meet, and must do so when the time of this one is over, too.
+func (r *Run) evenLate(f func()) {
+	of := r.ctx
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(of), time.Minute)
+	defer func() { cancel(); r.ctx = of }()
+	r.ctx = ctx
+	f()
+}
+
 func (r *Run) end() {
 	for _, f := range slices.Backward(r.undo) {
 		f()
@@ -129,14 +142,45 @@ func (r *Run) Until(what string, ok func() (bool, string)) {
 
 // Never polls for a while, and fails as soon as seen says true.
 func (r *Run) Never(what string, during time.Duration, seen func() (bool, string)) {
-	for end := time.Now().Add(during); time.Now().Before(end); {
+	end := time.Now().Add(during)
+	r.NeverBefore(what, func() bool { return time.Now().After(end) }, seen)
+}
+
+// NeverBefore polls until the target has had its chance, and fails as soon as
+// seen says true. What a target does not do in a second says nothing on a
+// machine that gave it no second.
+func (r *Run) NeverBefore(what string, chance func() bool, seen func() (bool, string)) {
+	for over := false; !over; {
+		over = chance()
 		if bad, said := seen(); bad {
 			r.Failf("%s: %s", what, said)
 		}
-		if !r.pause(20 * time.Millisecond) {
+		if !over && !r.pause(20*time.Millisecond) {
 			r.Failf("%s: the case's time is over", what)
 		}
 	}
+}
+
+// scans says whether the coordinator has finished n scans since that saw
+// something of this case open at p; or, where the suite does not listen in,
+// whether it had the time for them.
+func (r *Run) scans(p *Participant, n int32) (finished func() bool) {
+	if p.link == nil {
+		end := time.Now().Add(time.Duration(n+1) * r.s.target.ScanInterval)
+		return func() bool { return time.Now().After(end) }
+	}
+	var lists atomic.Int32
+	p.OnAnswer(r, func(x *proxy.Exchange) {
+		if _, ok := x.Response.(*kmsg.ListTransactionsResponse); ok {
+			lists.Add(1)
+		}
+	})
+	return func() bool { return lists.Load() > n } // one more: that one has just begun
+}
+
+// awaits waits until something is so.
+func (r *Run) awaits(what string, so func() bool) {
+	r.Until(what, func() (bool, string) { return so(), "not yet" })
 }
 
 func (r *Run) pause(d time.Duration) bool {

@@ -45,13 +45,16 @@ func (r *Run) Init(req *wire.InitGlobalTxnRequest) *wire.InitGlobalTxnResponse {
 	return r.Coordinator(req.GlobalTransactionalID, req).(*wire.InitGlobalTxnResponse)
 }
 
+// notYet are the answers to InitGlobalTxn that say nothing of the request: an
+// end is under way, or a cluster did not answer in time.
+var notYet = []int16{kerr.ConcurrentTransactions.Code, wire.ParticipantNotAvailable.Code}
+
 // InitOK asks for a session until there is no other end under way, and fails
 // unless it gets one.
 func (r *Run) InitOK(req *wire.InitGlobalTxnRequest) (resp *wire.InitGlobalTxnResponse) {
 	r.Until("InitGlobalTxn", func() (bool, string) {
 		resp = r.Init(req)
-		return resp.ErrorCode != kerr.ConcurrentTransactions.Code && resp.ErrorCode != wire.ParticipantNotAvailable.Code,
-			codeName(resp.ErrorCode) + clusterErrors(resp)
+		return !slices.Contains(notYet, resp.ErrorCode), codeName(resp.ErrorCode) + clusterErrors(resp)
 	})
 	r.Check(resp.ErrorCode == 0, "InitGlobalTxn answered %s%s, want ok", codeName(resp.ErrorCode), clusterErrors(resp))
 	return resp
@@ -93,6 +96,17 @@ func (s *Session) Write(value string, ps ...*Participant) {
 	}
 }
 
+// tryWrite is Write that says whether every participant has taken its record.
+func (s *Session) tryWrite(value string, ps ...*Participant) bool {
+	for _, p := range ps {
+		if s.Producers[p].TryWrite(s.Topic, value) != 0 {
+			return false
+		}
+		s.Touch(p)
+	}
+	return true
+}
+
 // Touch lists a participant in the next end.
 func (s *Session) Touch(p *Participant) {
 	if !slices.Contains(s.written, p) {
@@ -115,6 +129,18 @@ func (s *Session) Request(commit bool) *wire.EndGlobalTxnRequest {
 // Ask sends a request once, whatever is answered.
 func (r *Run) Ask(req *wire.EndGlobalTxnRequest) *wire.EndGlobalTxnResponse {
 	return r.Coordinator(req.GlobalTransactionalID, req).(*wire.EndGlobalTxnResponse)
+}
+
+// Decision sends a request, with a short time for the answer, until it is
+// refused or an outcome is told, whoever is pending then.
+func (r *Run) Decision(req *wire.EndGlobalTxnRequest) (resp *wire.EndGlobalTxnResponse) {
+	brief := *req
+	brief.TimeoutMillis = 200
+	r.Until("the decision", func() (bool, string) {
+		resp = r.Ask(&brief)
+		return resp.Outcome != wire.OutcomeUnknown || resp.ErrorCode != 0 && resp.ErrorCode != kerr.ConcurrentTransactions.Code, answered(resp)
+	})
+	return resp
 }
 
 // Decide sends a request until it is refused, or every participant has ended.

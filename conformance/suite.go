@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -194,10 +193,7 @@ func (r *Run) play(c *Case) (verdict report.Verdict, text string) {
 		switch p := recover().(type) {
 		case nil:
 		case failure:
-			verdict, text = report.Failed, r.anonymous(p.text)
-			if errors.Is(r.ctx.Err(), context.DeadlineExceeded) {
-				text += r.s.overdue()
-			}
+			verdict, text, r.late = report.Failed, r.anonymous(p.text)+r.overdue(), r.ctx.Err() != nil
 		case inapplicable:
 			verdict, text = report.NotApplicable, p.reason
 		default:

@@ -91,6 +91,16 @@ func New(binary, dir, name, addr string, properties []string) (*Node, error) {
 // Log is the path of what the node has logged, over all its lives.
 func (n *Node) Log() string { return filepath.Join(n.dir, n.Name+".log") }
 
+// lastWords are the last lines of the log, whose directory is often gone when
+// somebody reads the error.
+func (n *Node) lastWords() string {
+	text, err := os.ReadFile(n.Log())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-2000):])
+}
+
 // startTimeout is how long a node may take to serve clients, on a machine that
 // does many other things too.
 const startTimeout = 2 * time.Minute
@@ -119,7 +129,7 @@ func (n *Node) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-n.exited:
-			return fmt.Errorf("node: %s ended before it was ready (its log: %s): %w", n.Name, n.Log(), n.err)
+			return fmt.Errorf("node: %s ended before it was ready: %w\n%s", n.Name, n.err, n.lastWords())
 		case <-time.After(5 * time.Millisecond):
 		}
 		if time.Since(began) > startTimeout {

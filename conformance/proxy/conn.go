@@ -272,27 +272,35 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// ask is one request on a connection of its own.
-func ask(ctx context.Context, addr string, req kmsg.Request) (kmsg.Response, error) {
+// ask sends requests on a connection of their own, and returns the last answer.
+func ask(ctx context.Context, addr string, reqs ...kmsg.Request) (last kmsg.Response, err error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	frame := (&kmsg.RequestFormatter{}).AppendRequest(nil, req, 1)
-	if _, err = c.Write(frame); err != nil {
+	var frames []byte
+	for i, req := range reqs {
+		frames = append(frames, (&kmsg.RequestFormatter{}).AppendRequest(nil, req, int32(i))...)
+	}
+	if _, err = c.Write(frames); err != nil {
 		return nil, err
 	}
-	answer, err := readFrame(c)
-	if err != nil {
-		return nil, err
+	for _, req := range reqs {
+		var answer []byte
+		if answer, err = readFrame(c); err != nil {
+			return nil, err
+		}
+		last = req.ResponseKind()
+		last.SetVersion(req.GetVersion())
+		body := answer[8:]
+		if flexibleHeader(last) {
+			body = body[min(1, len(body)):]
+		}
+		if err = last.ReadFrom(body); err != nil {
+			return nil, err
+		}
 	}
-	resp := req.ResponseKind()
-	resp.SetVersion(req.GetVersion())
-	body := answer[8:]
-	if flexibleHeader(resp) {
-		body = body[min(1, len(body)):]
-	}
-	return resp, resp.ReadFrom(body)
+	return last, nil
 }

@@ -48,6 +48,8 @@ type Exchange struct {
 	// Scope, when not nil, says which ids a fault is about: a look at many ids
 	// names those of others too.
 	Scope func(id string) bool
+	// Acting, when not nil, is called before a hook answers, cuts or asks.
+	Acting func()
 	// Asked is when the request came, Answered when the answer did.
 	Asked, Answered time.Time
 
@@ -64,17 +66,36 @@ func (x *Exchange) Changed() { x.changed = true }
 // Answer gives resp in the other side's place, which then never hears of the
 // request. The answer hook is not called.
 func (x *Exchange) Answer(resp kmsg.Response) {
+	x.Act()
 	resp.SetVersion(x.version)
 	x.own = resp
 }
 
 // Cut ends the connection: in Request before the request has gone on, in Answer
 // before the answer has.
-func (x *Exchange) Cut() { x.cut = true }
+func (x *Exchange) Cut() {
+	x.Act()
+	x.cut = true
+}
 
 // Ask sends another request upstream, on a connection of its own.
 func (x *Exchange) Ask(req kmsg.Request) (kmsg.Response, error) {
+	x.Act()
 	return ask(x.Context, x.proxy.upstream, req)
+}
+
+// AskBeside sends other requests upstream, all at once on a connection of their
+// own, and does not wait for the answers.
+func (x *Exchange) AskBeside(reqs ...kmsg.Request) {
+	x.Act()
+	go func() { _, _ = ask(x.Context, x.proxy.upstream, reqs...) }()
+}
+
+// Act says that a hook does something that cannot be seen of the exchange.
+func (x *Exchange) Act() {
+	if x.Acting != nil {
+		x.Acting()
+	}
 }
 
 // Proxy is a listener and what it passes on to.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // Quick starts the targets that need no real cluster: the mini-broker with
@@ -17,7 +18,7 @@ func Quick(ctx context.Context, dir, minibroker string, proof bool) ([]*Rig, err
 	all := []*Rig{
 		{o: Options{Name: "mini-broker"}},
 		{o: Options{Name: "mini-broker, transaction.version 1", V4: true}},
-		{o: Options{Name: "gtc nodes, log on a mini-broker", Group: true}},
+		{o: Options{Name: "gtc nodes, log on a mini-broker", Group: true, SessionTimeout: 30 * time.Second}},
 	}
 	errs := make([]error, len(all))
 	var starting sync.WaitGroup

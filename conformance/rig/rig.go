@@ -42,8 +42,12 @@ type Options struct {
 	Subject conformance.ParticipantTarget
 	// Group is two nodes with the role gtc alone, whose log is at Home; by
 	// default that is a mini-broker. Without Group one node keeps its own log.
-	Group bool
-	Home  string
+	// SessionTimeout is that of a Group's membership, 6 s unless set: how long a
+	// node stands still until the others take over, whether a case has frozen it
+	// or the machine is busy.
+	Group          bool
+	Home           string
+	SessionTimeout time.Duration
 	// V4 gives the first participant transaction.version 1.
 	V4 bool
 	// Proof puts a wrong.Back between the coordinator and each of the first two
@@ -66,7 +70,7 @@ type Rig struct {
 // on an idle one, and must not be taken for an unreachable participant.
 const (
 	scanInterval   = 250 * time.Millisecond
-	requestTimeout = 4 * time.Second
+	requestTimeout = 6 * time.Second
 	maxTimeout     = 15 * time.Minute
 	maxIDs         = 2000
 	password       = "conformance-secret"
@@ -296,7 +300,7 @@ func (r *Rig) group(ctx context.Context, clusters []string) error {
 		addr := r.freeAddr(ctx)
 		n, err := r.start(ctx, "gtc-"+id, addr, append(append(coordinator(), clusters...),
 			"process.roles=gtc", "node.id="+id, "listeners=PLAINTEXT://"+addr, "gtc.home.bootstrap.servers="+r.o.Home,
-			"global.transaction.coordinator.session.timeout.ms=6000",
+			fmt.Sprintf("global.transaction.coordinator.session.timeout.ms=%d", cmp.Or(r.o.SessionTimeout, 6*time.Second).Milliseconds()),
 			"global.transaction.state.log.replication.factor=1", "global.transaction.state.log.min.isr=1"))
 		if err != nil {
 			return err

@@ -75,12 +75,12 @@ func (f *proveFlags) tell(out io.Writer, proofs []conformance.Proof, rest []*con
 	caught := map[string]string{}
 	missed := 0
 	for _, p := range proofs {
-		if p.Caught {
+		if p.Missed == "" {
 			caught[p.Case.ID+"/"+p.Fault.Text] = p.Result.Text
 			continue
 		}
 		missed++
-		_, _ = fmt.Fprintf(out, "NOT CAUGHT %s by a target that %s: %s %s\n", p.Case.ID, p.Fault.Text, p.Result.Verdict, p.Result.Text)
+		_, _ = fmt.Fprintf(out, "NOT CAUGHT %s of a target that %s: %s\n", p.Case.ID, p.Fault.Text, p.Missed)
 	}
 	for _, c := range rest {
 		_, _ = fmt.Fprintf(out, "not applicable to any of these targets: %s %s\n", c.ID, c.Title)
