@@ -86,7 +86,8 @@ const (
 	NeedQuickScan
 	// NeedPlainNode is a node of the same implementation without the role.
 	NeedPlainNode
-	// NeedPlain is a target that raw bytes can be sent to: no TLS.
+	// NeedPlain is a target without TLS, to which raw bytes can be sent, and
+	// whose clients the suite can listen in to.
 	NeedPlain
 )
 

@@ -20,7 +20,7 @@ import (
 // rings of ids, and what a client ends by itself.
 var clientCases = []Case{
 	{
-		ID: "INTER-16", Clauses: []string{"C-CLI-9"}, Needs: two,
+		ID: "INTER-16", Clauses: []string{"C-CLI-9"}, Needs: libraries,
 		Title: "In a ring, what was begun behind a transaction that aborts is aborted too", Means: "Of a group's offsets the later ones are committed and the earlier are not: records are skipped.",
 		Run: func(r *Run) {
 			l, topic := r.library(nil).listen(nil), r.Topic(r.A, r.B)
@@ -49,7 +49,7 @@ var clientCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-17", Clauses: []string{"C-CLI-9"}, Needs: two,
+		ID: "INTER-17", Clauses: []string{"C-CLI-9"}, Needs: libraries,
 		Title: "In a ring a commit is asked for when the outcome of the one before is known", Means: "A slow answer turns the order of an application's transactions round.",
 		Run: func(r *Run) {
 			h := r.newHolding()
@@ -93,7 +93,7 @@ var clientCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-18", Clauses: []string{"C-CLI-10"}, Needs: two,
+		ID: "INTER-18", Clauses: []string{"C-CLI-10"}, Needs: libraries,
 		Title: "Opening a ring fences every id of an earlier and longer one", Means: "An application's earlier instance goes on under the ids that the later one does not use.",
 		Run: func(r *Run) {
 			l, topic, id := r.library(nil), r.Topic(r.A, r.B), r.ID()
@@ -128,7 +128,7 @@ var clientCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-19", Clauses: []string{"C-CLI-10"}, Needs: two,
+		ID: "INTER-19", Clauses: []string{"C-CLI-10"}, Needs: libraries,
 		Title: "Opening a ring takes the first id first, and asks for it once more at the end", Means: "Two instances that start at once both go on.",
 		Run: func(r *Run) {
 			h := r.newHolding()
@@ -155,7 +155,7 @@ var clientCases = []Case{
 		Wrong: []wrong.Fault{wrong.Client(notOnceMore())},
 	},
 	{
-		ID: "INTER-20", Clauses: []string{"C-CLI-11"}, Needs: two,
+		ID: "INTER-20", Clauses: []string{"C-CLI-11"}, Needs: libraries,
 		Title: "A client aborts in the version of the cluster, and goes on with what the answer gives", Means: "The first abort of an application is its last transaction.",
 		Run: func(r *Run) {
 			l, topic := r.library(nil).listen(nil), r.Topic(r.A, r.B)
@@ -185,7 +185,7 @@ var clientCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-21", Clauses: []string{"C-CLI-11", "C-CLI-3"}, Needs: two,
+		ID: "INTER-21", Clauses: []string{"C-CLI-11", "C-CLI-3"}, Needs: libraries,
 		Title: "A client whose abort was not answered initialises that producer again, after InitGlobalTxn", Means: "A late copy of the abort ends the next transaction, or another client's is aborted.",
 		Run: func(r *Run) {
 			// The second one: a client that asks again by itself does so on a

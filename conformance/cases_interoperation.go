@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/proxy"
-	"github.com/kafka-gtc/kafka-gtc/conformance/readback"
 	"github.com/kafka-gtc/kafka-gtc/conformance/wrong"
 	"github.com/kafka-gtc/kafka-gtc/gtc/client"
 	"github.com/kafka-gtc/kafka-gtc/wire"
@@ -21,7 +20,7 @@ import (
 // that know nothing of it.
 var interoperationCases = []Case{
 	{
-		ID: "INTER-01", Clauses: []string{"C-VIS-2", "C-CLI-4"}, Needs: two,
+		ID: "INTER-01", Clauses: []string{"C-VIS-2", "C-CLI-4"}, Needs: libraries,
 		Title: "The library commits over two clusters, and waits until it is visible", Means: "An application cannot tell when readers will find its records.",
 		Run: func(r *Run) {
 			l, topic := r.library(nil), r.Topic(r.A, r.B)
@@ -31,7 +30,7 @@ var interoperationCases = []Case{
 			_, err = txn.WaitVisible(r.ctx)
 			r.Must(err, "WaitVisible")
 			for _, p := range []*Participant{r.A, r.B} {
-				reader := readback.NewReader(p.target.Bootstrap)
+				reader := p.target.Security.reader(p.target.Bootstrap)
 				got, err := reader.Partition(r.ctx, topic, 0, 0)
 				reader.Close()
 				r.Must(err, "reading")
@@ -41,7 +40,7 @@ var interoperationCases = []Case{
 		Wrong: []wrong.Fault{asked("aborts where commit was asked", flipCommit)},
 	},
 	{
-		ID: "INTER-02", Clauses: []string{"C-CLI-2"}, Needs: two,
+		ID: "INTER-02", Clauses: []string{"C-CLI-2"}, Needs: libraries,
 		Title: "The library lists exactly the clusters that it wrote to", Means: "A transaction over one cluster costs two phases, or an untouched one makes it abort.",
 		Run: func(r *Run) {
 			l, topic := r.library(nil), r.Topic(r.A, r.B)
@@ -62,7 +61,7 @@ var interoperationCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-03", Clauses: []string{"C-CLI-4"}, Needs: two,
+		ID: "INTER-03", Clauses: []string{"C-CLI-4"}, Needs: libraries,
 		Title: "The library repeats the same request until it knows", Means: "An application is told a guess, or its second question is another one.",
 		Run: func(r *Run) {
 			var n atomic.Int32
@@ -86,7 +85,7 @@ var interoperationCases = []Case{
 		Wrong: []wrong.Fault{wrong.Client(counted("asks under the next number", func(n int32, req *wire.EndGlobalTxnRequest) { req.Sequence += int64(n) }))},
 	},
 	{
-		ID: "INTER-04", Clauses: []string{"C-CLI-4", "C-ATOM-5"}, Needs: two,
+		ID: "INTER-04", Clauses: []string{"C-CLI-4", "C-ATOM-5"}, Needs: libraries,
 		Title: "When its caller gives up waiting, the library says that the outcome is unknown", Means: "An application takes a timeout for an abort, and does the work twice.",
 		Run: func(r *Run) {
 			ctx, giveUp := context.WithCancel(r.ctx)
@@ -111,7 +110,7 @@ var interoperationCases = []Case{
 		Wrong: []wrong.Fault{endsWith("answers aborted", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) { resp.Outcome = wire.OutcomeAborted })},
 	},
 	{
-		ID: "INTER-05", Clauses: []string{"C-CLI-6", "C-INIT-3"}, Needs: two,
+		ID: "INTER-05", Clauses: []string{"C-CLI-6", "C-INIT-3"}, Needs: libraries,
 		Title: "The library draws an instance id for each session, and keeps it for repeats", Means: "A repeat fences its own client, or two instances are taken for one.",
 		Run: func(r *Run) {
 			var n atomic.Int32
@@ -138,7 +137,7 @@ var interoperationCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-06", Clauses: []string{"C-CLI-5", "C-PART-6"}, Needs: two,
+		ID: "INTER-06", Clauses: []string{"C-CLI-5", "C-PART-6"}, Needs: libraries,
 		Title: "The library goes on with what the answer gives, transaction after transaction", Means: "Only the first transaction of an application works.",
 		Run: func(r *Run) {
 			l, topic := r.library(nil), r.Topic(r.A, r.B)
@@ -157,7 +156,7 @@ var interoperationCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-07", Clauses: []string{"C-CLI-3", "C-INIT-1", "C-END-5"}, Needs: two,
+		ID: "INTER-07", Clauses: []string{"C-CLI-3", "C-INIT-1", "C-END-5"}, Needs: libraries,
 		Title: "A second client of an id fences the first, which says so", Means: "Two instances of an application write under one id.",
 		Run: func(r *Run) {
 			l, topic, id := r.library(nil), r.Topic(r.A, r.B), r.ID()
@@ -173,7 +172,7 @@ var interoperationCases = []Case{
 		Wrong: []wrong.Fault{hides(kerr.ProducerFenced)},
 	},
 	{
-		ID: "INTER-08", Clauses: []string{"C-CLI-1", "C-RULE-4"}, Needs: two,
+		ID: "INTER-08", Clauses: []string{"C-CLI-1", "C-RULE-4"}, Needs: libraries,
 		Title: "An abort that was not preceded by a commit costs no request", Means: "Aborts are slow, and need the coordinator.",
 		Run: func(r *Run) {
 			l, topic := r.library(nil), r.Topic(r.A, r.B)

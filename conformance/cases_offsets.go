@@ -17,7 +17,7 @@ import (
 // are the client's to send, so it is the library that is judged.
 var offsetCases = []Case{
 	{
-		ID: "INTER-11", Clauses: []string{"C-CLI-7"}, Needs: two,
+		ID: "INTER-11", Clauses: []string{"C-CLI-7"}, Needs: libraries,
 		Title: "A group's offsets go to its own cluster under the participant's producer, and are committed with the transaction", Means: "Offsets move without the data, or are stored where nobody looks.",
 		Run: func(r *Run) {
 			l, topic, group := r.library(nil).listen(nil), r.Topic(r.A, r.B), r.ID()
@@ -44,7 +44,7 @@ var offsetCases = []Case{
 		})))},
 	},
 	{
-		ID: "INTER-12", Clauses: []string{"C-CLI-7"}, Needs: two,
+		ID: "INTER-12", Clauses: []string{"C-CLI-7"}, Needs: libraries,
 		Title: "Offsets of a group of another cluster are refused, and everything is aborted", Means: "Offsets are stored on the wrong cluster, and success is reported.",
 		Run: func(r *Run) {
 			l, topic, group := r.library(nil), r.Topic(r.A, r.B), r.ID()
@@ -65,7 +65,7 @@ var offsetCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-13", Clauses: []string{"C-CLI-7"}, Needs: two,
+		ID: "INTER-13", Clauses: []string{"C-CLI-7"}, Needs: libraries,
 		Title: "Offsets of a member that has left its group are refused, and everything is aborted", Means: "Two members of a group move the same partition.",
 		Run: func(r *Run) {
 			l, topic, name := r.library(nil).listen(nil), r.Topic(r.A, r.B), r.ID()
@@ -95,7 +95,7 @@ var offsetCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-14", Clauses: []string{"C-CLI-7"}, Needs: two,
+		ID: "INTER-14", Clauses: []string{"C-CLI-7"}, Needs: libraries,
 		Title: "Each answer that says that the group has moved on aborts everywhere", Means: "Records are processed twice, and both times committed.",
 		Run: func(r *Run) {
 			codes := make(chan *kerr.Error, 1)
@@ -125,7 +125,7 @@ var offsetCases = []Case{
 		}))},
 	},
 	{
-		ID: "INTER-15", Clauses: []string{"C-CLI-8"}, Needs: two,
+		ID: "INTER-15", Clauses: []string{"C-CLI-8"}, Needs: libraries,
 		Title: "After a transaction with offsets alone the next one goes on, and one that is aborted is ended", Means: "A mirror that has nothing to write is fenced, or stops the readers of offsets.",
 		Run: func(r *Run) {
 			l, topic, name := r.library(nil).listen(nil), r.Topic(r.A, r.B), r.ID()

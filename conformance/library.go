@@ -13,6 +13,9 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/gtc/client"
 )
 
+// libraries are the needs of cases that listen in to the library.
+var libraries = []Need{NeedParticipants, NeedPlain}
+
 // library is this repository's client library against the target, with the
 // suite between it and the coordinator, and between it and the clusters where
 // listen has been called.

@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/proxy"
-	"github.com/kafka-gtc/kafka-gtc/conformance/readback"
 )
 
 // Participant is a cluster, asked who it is.
@@ -174,7 +173,7 @@ func (r *Run) Topic(ps ...*Participant) string {
 // Sees fails unless a read_committed reader of the topic finds exactly these
 // values, in this order, once nothing is open there.
 func (r *Run) Sees(p *Participant, topic string, want ...string) {
-	reader := readback.NewReader(p.target.Bootstrap)
+	reader := p.target.Security.reader(p.target.Bootstrap)
 	defer reader.Close()
 	records, err := reader.Topic(r.ctx, topic)
 	r.Must(err, "reading at "+p.Name)
@@ -187,7 +186,7 @@ func (r *Run) Sees(p *Participant, topic string, want ...string) {
 
 // Held reports whether an open transaction holds readers of the topic back.
 func (r *Run) Held(p *Participant, topic string) bool {
-	reader := readback.NewReader(p.target.Bootstrap)
+	reader := p.target.Security.reader(p.target.Bootstrap)
 	defer reader.Close()
 	got, err := reader.Partition(r.ctx, topic, 0, 0)
 	r.Must(err, "reading at "+p.Name)

@@ -176,7 +176,8 @@ func Share(suites []*Suite, cases []*Case) (shares [][]*Case, rest []*Case) {
 	for _, c := range cases {
 		to := -1
 		for i, s := range suites {
-			if s.lacks(c) == "" && (to < 0 || len(shares[i]) < len(shares[to])) {
+			// What is wrong stands before the target, and rewrites what it says.
+			if !s.target.secure() && s.lacks(c) == "" && (to < 0 || len(shares[i]) < len(shares[to])) {
 				to = i
 			}
 		}

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kafka-gtc/kafka-gtc/conformance/readback"
 	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 )
 
@@ -38,6 +41,21 @@ func (s *Security) opts() []kgo.Opt {
 		return nil
 	}
 	return s.ClientOpts()
+}
+
+// secure says that what is said cannot be listened in to.
+func (s *Security) secure() bool { return s != nil && s.TLS != nil }
+
+// reader is the independent reader of a cluster.
+func (s *Security) reader(addr string) *readback.Reader {
+	t := &kafka.Transport{}
+	if s != nil {
+		t.TLS = s.TLS
+		if s.user != "" {
+			t.SASL = plain.Mechanism{Username: s.user, Password: s.password}
+		}
+	}
+	return readback.NewReaderWith(addr, t)
 }
 
 func (s *Security) dial(ctx context.Context, addr string) (net.Conn, error) {

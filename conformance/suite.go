@@ -258,7 +258,7 @@ func (s *Suite) without(n Need) string {
 		NeedMetrics:   {t.Metrics != "", "the target does not say where its metrics are (metrics.url)"},
 		NeedQuickScan: {t.ScanInterval <= time.Second, "the target's scan interval is above a second (scan.interval.ms)"},
 		NeedPlainNode: {t.Plain != "", "the target names no node without the role (without.role.bootstrap.servers)"},
-		NeedPlain:     {t.Security == nil || t.Security.TLS == nil, "raw bytes are sent to targets without TLS only"},
+		NeedPlain:     {!t.secure(), "the target or a participant speaks TLS: the suite sends it no raw bytes, and cannot listen in to its clients"},
 	}[n]
 	if has.ok {
 		return ""

@@ -75,6 +75,10 @@ type NodeTarget struct {
 	Kill, Start, Pause, Resume Action
 }
 
+func (t *Target) secure() bool {
+	return t.Security.secure() || slices.ContainsFunc(t.Participants, func(p ParticipantTarget) bool { return p.Security.secure() })
+}
+
 var errTarget = errors.New("conformance: target file")
 
 // targetKeys are the keys of a target file, without those of participants and

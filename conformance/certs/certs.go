@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -43,31 +44,56 @@ type Certificate struct {
 // New makes an authority whose files are in a directory of the test.
 func New(tb testing.TB) *Authority {
 	tb.Helper()
-	a := &Authority{dir: tb.TempDir(), key: newKey(tb)}
+	a, err := In(tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a
+}
+
+// In makes an authority whose files are in a directory.
+func In(dir string) (*Authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	a := &Authority{dir: dir, key: key}
 	template := &x509.Certificate{
-		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: "authority of a test"},
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "authority of a test"},
 		NotBefore: time.Now().Add(-lifetime), NotAfter: time.Now().Add(lifetime),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
 	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
 	a.PEM = block("CERTIFICATE", der)
-	a.File = a.write(tb, "authority.pem", a.PEM)
-	return a
+	a.File, err = a.write("authority.pem", a.PEM)
+	return a, err
 }
 
 // Sign makes a certificate for a name, good for servers on this machine and
 // for clients.
 func (a *Authority) Sign(tb testing.TB, name pkix.Name) Certificate {
 	tb.Helper()
-	key := newKey(tb)
+	c, err := a.Issue(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// Issue is Sign outside a test.
+func (a *Authority) Issue(name pkix.Name) (c Certificate, err error) {
+	key, err := newKey()
+	if err != nil {
+		return c, err
+	}
 	template := &x509.Certificate{
-		SerialNumber: serial(tb), Subject: name,
+		SerialNumber: serial(), Subject: name,
 		NotBefore: time.Now().Add(-lifetime), NotAfter: time.Now().Add(lifetime),
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -75,44 +101,30 @@ func (a *Authority) Sign(tb testing.TB, name pkix.Name) Certificate {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
-		tb.Fatal(err)
+		return c, err
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		tb.Fatal(err)
+		return c, err
 	}
-	c := Certificate{Key: block("PRIVATE KEY", private), Chain: block("CERTIFICATE", der)}
-	c.File = a.write(tb, template.SerialNumber.String()+".pem", append(append([]byte{}, c.Key...), c.Chain...))
-	return c
+	c.Key, c.Chain = block("PRIVATE KEY", private), block("CERTIFICATE", der)
+	c.File, err = a.write(template.SerialNumber.String()+".pem", slices.Concat(c.Key, c.Chain))
+	return c, err
 }
 
-func (a *Authority) write(tb testing.TB, name string, text []byte) string {
-	tb.Helper()
+func (a *Authority) write(name string, text []byte) (string, error) {
 	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	return path
+	return path, os.WriteFile(path, text, 0o600)
 }
 
 func block(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func newKey(tb testing.TB) *ecdsa.PrivateKey {
-	tb.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return key
-}
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-func serial(tb testing.TB) *big.Int {
-	tb.Helper()
+func serial() *big.Int {
 	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		tb.Fatal(err)
-	}
+	_, _ = rand.Read(b[:]) // never fails, says package rand
 	return new(big.Int).SetBytes(b[:])
 }

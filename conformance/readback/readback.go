@@ -52,8 +52,10 @@ type Reader struct {
 }
 
 // NewReader returns a reader of the cluster at addr. Close it.
-func NewReader(addr string) *Reader {
-	t := &kafka.Transport{}
+func NewReader(addr string) *Reader { return NewReaderWith(addr, &kafka.Transport{}) }
+
+// NewReaderWith is NewReader over a transport with TLS or a login.
+func NewReaderWith(addr string, t *kafka.Transport) *Reader {
 	return &Reader{transport: t, client: &kafka.Client{Addr: kafka.TCP(addr), Transport: t}, MaxBytes: 1 << 20}
 }
 

@@ -11,14 +11,15 @@ import (
 )
 
 // Quick starts the targets that need no real cluster: the mini-broker with
-// participants on transaction.version 2, and on 1, and two nodes that are
-// coordinators alone over the log of a third. Stop them all, also after an
-// error.
+// participants on transaction.version 2, and on 1, and everything over TLS; and
+// two nodes that are coordinators alone over the log of a third. Stop them all,
+// also after an error.
 func Quick(ctx context.Context, dir, minibroker string, proof bool) ([]*Rig, error) {
 	all := []*Rig{
 		{o: Options{Name: "mini-broker"}},
 		{o: Options{Name: "mini-broker, transaction.version 1", V4: true}},
 		{o: Options{Name: "gtc nodes, log on a mini-broker", Group: true, SessionTimeout: 30 * time.Second}},
+		{o: Options{Name: "mini-broker, SASL_SSL", Secure: true}},
 	}
 	errs := make([]error, len(all))
 	var starting sync.WaitGroup

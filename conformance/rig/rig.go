@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -50,6 +51,9 @@ type Options struct {
 	SessionTimeout time.Duration
 	// V4 gives the first participant transaction.version 1.
 	V4 bool
+	// Secure is SASL_SSL in place of SASL_PLAINTEXT at the coordinator, and at
+	// the participants, between which and it the suite then cannot stand.
+	Secure bool
 	// Proof puts a wrong.Back between the coordinator and each of the first two
 	// participants.
 	Proof bool
@@ -62,6 +66,7 @@ type Rig struct {
 	Backs []*wrong.Back
 
 	o     Options
+	login *login
 	nodes []*node.Node
 	backs []*proxy.Proxy
 }
@@ -73,7 +78,6 @@ const (
 	requestTimeout = 6 * time.Second
 	maxTimeout     = 15 * time.Minute
 	maxIDs         = 2000
-	password       = "conformance-secret"
 )
 
 // Start starts all. Stop it, also after an error.
@@ -90,6 +94,10 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 		Unreachable: "cluster-gone", Mismatch: "cluster-mismatch", Closed: "cluster-closed",
 		ScanInterval: scanInterval, MaxTimeout: maxTimeout, RequestTimeout: requestTimeout, Expiration: 168 * time.Hour,
 		MaxIDs: maxIDs,
+	}
+	var err error
+	if r.login, err = newLogin(o); err != nil {
+		return r, err
 	}
 	clusters, err := r.participants(ctx)
 	if err != nil {
@@ -154,6 +162,18 @@ func (r *Rig) participants(ctx context.Context) ([]string, error) {
 		"gtc.cluster.closed.cluster.id=cluster-closed", "gtc.cluster.closed.bootstrap.servers=" + closed.Addr,
 	}
 	for i, p := range []conformance.ParticipantTarget{subject, {Name: "eu", Bootstrap: companion.Addr}} {
+		if r.o.Secure {
+			client, err := r.login.client("suite")
+			if err != nil {
+				return nil, err
+			}
+			p.Security = client
+			prefix := "gtc.cluster." + p.Name + "."
+			properties = append(properties, prefix+"bootstrap.servers="+p.Bootstrap)
+			properties = append(properties, r.login.properties(prefix, "suite")...)
+			r.Target.Participants = append(r.Target.Participants, p)
+			continue
+		}
 		p.Via = r.freeAddr(ctx)
 		at := p.Via
 		if r.o.Proof {
@@ -174,12 +194,19 @@ func (r *Rig) participants(ctx context.Context) ([]string, error) {
 // otherwise. It keeps its data in memory.
 func (r *Rig) broker(ctx context.Context, name string, more ...string) (*node.Node, error) {
 	addr := r.freeAddr(ctx)
+	listener := []string{"listeners=PLAINTEXT://" + addr}
 	if more == nil {
 		more = []string{"transaction.max.timeout.ms=2147483647", "transaction.two.phase.commit.enable=true", "unstable.api.versions.enable=true"}
+		if r.o.Secure {
+			var err error
+			if listener, err = r.login.listener(addr); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return r.start(ctx, name, addr, append([]string{
-		"process.roles=broker", "cluster.id=cluster-" + name, "listeners=PLAINTEXT://" + addr, "log.dirs=", "auto.create.topics.enable=false",
-	}, more...))
+	return r.start(ctx, name, addr, slices.Concat([]string{
+		"process.roles=broker", "cluster.id=cluster-" + name, "log.dirs=", "auto.create.topics.enable=false",
+	}, listener, more))
 }
 
 func (r *Rig) start(ctx context.Context, name, addr string, properties []string) (*node.Node, error) {
@@ -228,15 +255,8 @@ func coordinator() []string {
 // single is one node that is broker and coordinator, with access control.
 func (r *Rig) single(ctx context.Context, clusters []string) error {
 	addr, metrics := r.freeAddr(ctx), r.freeAddr(ctx)
-	users := ""
-	for _, name := range []string{"suite", "reader", "stranger", "operator"} {
-		users += fmt.Sprintf(" user_%s=%q", name, password)
-		file := filepath.Join(r.o.Dir, name+".client.properties")
-		text := fmt.Sprintf("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=%s required username=%q password=%q;\n", plainModule, name, password)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return err
-		}
-		s, err := conformance.ReadSecurity(file)
+	for _, name := range users {
+		s, err := r.login.client(name)
 		if err != nil {
 			return err
 		}
@@ -245,11 +265,15 @@ func (r *Rig) single(ctx context.Context, clusters []string) error {
 			delete(r.Target.Principals, name)
 		}
 	}
-	n, err := r.start(ctx, "gtc", addr, append(append(coordinator(), clusters...),
-		"process.roles=broker,gtc", "listeners=SASL_PLAINTEXT://"+addr, "log.dirs="+filepath.Join(r.o.Dir, "gtc"), "cluster.id=cluster-home",
-		"sasl.enabled.mechanisms=PLAIN", "listener.name.sasl_plaintext.plain.sasl.jaas.config="+plainModule+" required"+users+";",
+	listener, err := r.login.listener(addr)
+	if err != nil {
+		return err
+	}
+	n, err := r.start(ctx, "gtc", addr, slices.Concat(coordinator(), clusters, listener, []string{
+		"process.roles=broker,gtc", "log.dirs=" + filepath.Join(r.o.Dir, "gtc"), "cluster.id=cluster-home",
 		"authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users=User:suite",
-		"metrics.listener="+metrics))
+		"metrics.listener=" + metrics,
+	}))
 	if err != nil {
 		return err
 	}
@@ -258,11 +282,9 @@ func (r *Rig) single(ctx context.Context, clusters []string) error {
 	return r.grant(ctx)
 }
 
-const plainModule = "org.apache.kafka.common.security.plain.PlainLoginModule"
-
 // grant gives the principals of the suite their rights.
 func (r *Rig) grant(ctx context.Context) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(r.Target.Bootstrap), kgo.SASL(r.Target.Security.SASL))
+	cl, err := kgo.NewClient(append(r.Target.Security.ClientOpts(), kgo.SeedBrokers(r.Target.Bootstrap))...)
 	if err != nil {
 		return err
 	}
