@@ -33,6 +33,7 @@ type node struct {
 	addr     string
 	front    *broker.Front
 	embedded *broker.Embedded
+	grace    time.Duration // of stop, for the connections
 	stop     func()
 }
 
@@ -80,9 +81,9 @@ func startConfigured(t *testing.T, cfg *config.Config, opts ...nodeOption) *node
 	}
 	served := make(chan error, 1)
 	go func() { served <- front.Serve(ln) }()
-	n := &node{addr: ln.Addr().String(), front: front, embedded: o.Embedded}
+	n := &node{addr: ln.Addr().String(), front: front, embedded: o.Embedded, grace: time.Second}
 	n.stop = sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), n.grace)
 		defer cancel()
 		if err := front.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Shutdown: %v", err)
@@ -124,7 +125,7 @@ func (n *node) dial(t *testing.T) *raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	return &raw{t: t, Conn: c, in: bufio.NewReader(c)}
@@ -260,7 +261,7 @@ func TestAnswersKeepTheOrderOfRequests(t *testing.T) {
 			if b, err := c.in.ReadByte(); err == nil {
 				t.Fatalf("an answer overtook the slow one: %d", b)
 			}
-			if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				t.Fatal(err)
 			}
 			close(release)
@@ -309,9 +310,12 @@ func TestTooManyOutstandingRequestsAreNotRead(t *testing.T) {
 	}
 }
 
+// patience bounds what takes a second on an idle machine.
+const patience = 2 * time.Minute
+
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %s", what)
 		}
@@ -398,7 +402,7 @@ func TestConnectionsAboveTheLimitWait(t *testing.T) {
 		t.Fatalf("the third connection was not held back: %v", err)
 	}
 	_ = first.Close()
-	if err := third.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := third.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	if id, _, err := third.receive(); err != nil || id != 1 {
@@ -415,6 +419,7 @@ func TestShutdownAnswersWhatIsOwed(t *testing.T) {
 			return req.ResponseKind()
 		},
 	}))
+	n.grace = patience
 	c, idle := n.dial(t), n.dial(t)
 	ask[*kmsg.MetadataResponse](t, idle, kmsg.NewPtrMetadataRequest())
 	c.send(frameOf(wire.NewPtrEndGlobalTxnRequest(), 1))
@@ -472,7 +477,7 @@ func TestAClientThatLeavesEndsItsHandlers(t *testing.T) {
 	_ = c.Close()
 	select {
 	case <-left:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("the handler goes on for a client that has left")
 	}
 }

@@ -71,7 +71,7 @@ func TestNoRequestBringsTheNodeDown(t *testing.T) {
 	versions := ask[*kmsg.ApiVersionsResponse](t, n.dial(t), apiVersionsRequest(3))
 	parks := []kmsg.Key{kmsg.Fetch, kmsg.JoinGroup, kmsg.SyncGroup, kmsg.ShareFetch, kmsg.Produce}
 	for _, k := range versions.ApiKeys {
-		patience := 5 * time.Second
+		patience := patience
 		if slices.Contains(parks, kmsg.Key(k.ApiKey)) {
 			patience = 3 * time.Millisecond
 		}

@@ -107,7 +107,7 @@ func (m *mortal) owns() int {
 
 // longSession is longer than anybody here waits: what happens is no work of a
 // session timeout.
-const longSession = time.Minute
+const longSession = patience + time.Minute
 
 func startMortal(t *testing.T, addr, group string, id int32, at string) *mortal {
 	t.Helper()

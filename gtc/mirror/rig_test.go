@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,22 +27,28 @@ import (
 // patience is for a machine that does many other things.
 const patience = 3 * time.Minute
 
-// minibroker is the binary, built once.
-var minibroker string
-
-func TestMain(m *testing.M) { os.Exit(build(m)) }
-
-func build(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "mirror-test-")
+// minibroker is the binary, built once, and only for tests that need one: a
+// fuzzer's workers are processes of this package too.
+var minibroker = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(built, "minibroker")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker").CombinedOutput()
 	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// built is the directory of the binary.
+var built string
+
+func TestMain(m *testing.M) { os.Exit(inDirectory(m)) }
+
+func inDirectory(m *testing.M) int {
+	var err error
+	if built, err = os.MkdirTemp("", "mirror-test-"); err != nil {
 		panic(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	minibroker = filepath.Join(dir, "minibroker")
-	cmd := exec.Command("go", "build", "-o", minibroker, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
-	}
+	defer func() { _ = os.RemoveAll(built) }()
 	return m.Run()
 }
 
@@ -73,7 +80,11 @@ func startNode(t *testing.T, name string, properties ...string) *node.Node {
 		}
 		return found
 	})
-	n, err := node.New(minibroker, dir, name, addr, append([]string{
+	binary, err := minibroker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.New(binary, dir, name, addr, append([]string{
 		"listeners=" + protocol + "://" + addr, "log.dirs=" + filepath.Join(dir, "data"), "transaction.max.timeout.ms=2147483647",
 		"log.flush.interval.messages=9223372036854775807", "log.level=warn",
 	}, properties...))

@@ -58,7 +58,7 @@ func TestAWallClockThatStepsEndsNothing(t *testing.T) {
 			t.Fatalf("after a step of %d ms: %+v", step, d)
 		}
 		c.set(func() { c.open["a"] = nil })
-		decided(t, s.end(true, 10*time.Second), wire.OutcomeCommitted)
+		decided(t, s.end(true, patience), wire.OutcomeCommitted)
 		s.sequence++
 	}
 	if d := st.describe("idle"); d.ErrorCode != 0 || d.State != "Empty" {

@@ -41,7 +41,7 @@ func TestAClusterIsGivenUpByAnOperatorAlone(t *testing.T) {
 	c.end = away
 	st := play(t, store, c).active()
 	s := st.open("pay", "a", "b")
-	decided(t, s.end(true, 10*time.Millisecond), wire.OutcomeCommitted)
+	decided(t, s.endPending(), wire.OutcomeCommitted)
 	if resp := st.resolve("pay", wire.ResolveGiveUp); resp.ErrorCode != kerr.InvalidRequest.Code {
 		t.Errorf("no cluster named: %+v", resp)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,7 +93,7 @@ func load(tb testing.TB, log txnlog.Log) *service.Service {
 
 func stop(tb testing.TB, s *service.Service) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
 		tb.Error(err)
@@ -185,13 +186,24 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "records/s")
 }
 
-// The limit is generous: a busy machine, and the race detector.
+// The limit is of the processor's time, which a busy machine takes no more of,
+// and generous: the race detector.
 func TestReplayIsFast(t *testing.T) {
 	const n = 50_000
 	l := replayed(t, n)
-	began := time.Now()
+	began := processorTime(t)
 	stop(t, load(t, l))
-	if took := time.Since(began); took > 10*time.Second {
+	if took := processorTime(t) - began; took > 10*time.Second {
 		t.Errorf("%d records took %v, want 5,000 a second at least", n, took)
 	}
+}
+
+// processorTime is what this process has used so far.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

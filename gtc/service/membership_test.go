@@ -63,7 +63,7 @@ func withMembership(t *testing.T, store *memlog.Store, m service.Membership) *se
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
@@ -172,7 +172,7 @@ func TestNoListWithoutThePartitionsThatNobodyOwns(t *testing.T) {
 	members.mu.Lock()
 	members.owner[1] = service.Node{ID: 2, Host: "other", Port: 2}
 	members.mu.Unlock()
-	for deadline := time.Now().Add(10 * time.Second); list() != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); list() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("all partitions have an owner: %v", kerr.ErrorForCode(list()))
 		}

@@ -158,7 +158,7 @@ func play(t *testing.T, store *memlog.Store, c *clusters, change ...func(*servic
 func (st *stage) close() {
 	st.t.Helper()
 	st.log.Release(0) // an append that is held would be waited for
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := st.s.Close(ctx); err != nil {
 		st.t.Error(err)
@@ -228,6 +228,19 @@ func (s *session) request(commit bool, patience time.Duration) *wire.EndGlobalTx
 // end asks once.
 func (s *session) end(commit bool, patience time.Duration) *wire.EndGlobalTxnResponse {
 	return s.st.handle(s.request(commit, patience)).(*wire.EndGlobalTxnResponse)
+}
+
+// endPending asks for a commit that a participant keeps waiting: again until it
+// is decided, and then without waiting for the participant.
+func (s *session) endPending() (resp *wire.EndGlobalTxnResponse) {
+	s.st.t.Helper()
+	eventually(s.st.t, func() error {
+		if resp = s.end(true, 10*time.Millisecond); resp.ErrorCode == 0 && resp.Outcome == wire.OutcomeUnknown {
+			return errors.New("not decided")
+		}
+		return nil
+	})
+	return resp
 }
 
 // ending asks once, elsewhere.

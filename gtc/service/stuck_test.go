@@ -34,7 +34,7 @@ func TestADecisionWithAPendingParticipantIsNeverDropped(t *testing.T) {
 	st := play(t, store, c, short).active()
 	s := st.open("pay", "a", "b")
 	st.open("idle", "a", "b")
-	if resp := s.end(true, 10*time.Millisecond); resp.ErrorCode != 0 || resp.Outcome != wire.OutcomeCommitted || resp.Participants[1].State != wire.ParticipantPending {
+	if resp := s.endPending(); resp.ErrorCode != 0 || resp.Outcome != wire.OutcomeCommitted || resp.Participants[1].State != wire.ParticipantPending {
 		t.Errorf("%+v, want committed with b pending", resp)
 	}
 	eventually(t, func() error { // the retention is over for what is idle
@@ -95,17 +95,14 @@ func TestAClusterThatNeverAnswersDelaysNobodyElse(t *testing.T) {
 		return done(p)
 	}
 	st := play(t, store, c, func(o *service.Options) { o.EndsPerCluster = 4 }).active()
-	began := time.Now()
 	eventually(t, func() error {
 		if d := st.describe("free"); d.State != "CompleteCommit" {
 			return fmt.Errorf("state %s", d.State)
 		}
 		return nil
 	})
-	decided(t, st.open("new", "a", "b").end(true, 10*time.Second), wire.OutcomeCommitted)
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("a and b took %v behind c", took)
-	}
+	// Behind c they would wait for ever.
+	decided(t, st.open("new", "a", "b").end(true, patience), wire.OutcomeCommitted)
 	pending, stuck := 0, 0
 	for _, g := range st.list().GlobalTransactions {
 		if g.State == "PrepareCommit" && slices.Equal(g.PendingClusterIDs, []string{"c"}) {

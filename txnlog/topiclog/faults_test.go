@@ -387,6 +387,7 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 	defer release()
 	answer := make(chan error, 1)
 	w.Append([]txnlog.Record{logtest.Put("a", 1)}, func(err error) { answer <- err })
+	eventually(t, "the append to be in flight", func() bool { return len(values(t, s, 0)) == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := w.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {

@@ -43,7 +43,7 @@ func newBrokerPair(t *testing.T) *brokerPair {
 	t.Helper()
 	p := cluster.V400
 	p.Config = append(slices.Clone(p.Config), "transaction.state.log.replication.factor=2",
-		"broker.session.timeout.ms=2000", "broker.heartbeat.interval.ms=400")
+		"broker.session.timeout.ms=5000", "broker.heartbeat.interval.ms=500")
 	b := &brokerPair{participantCluster: kafkaCluster(t, "pair", p)}
 	p.Join = "pair"
 	b.second = cluster.Up(t, "pair-2", p)
@@ -95,13 +95,13 @@ func (b *brokerPair) createAt(t *testing.T, topic string, broker int32) {
 		rt.ReplicaAssignment = append(rt.ReplicaAssignment, a)
 	}
 	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(t.Context(), kgoClient(t, b.addr))
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	until(t, func() error { // a broker that is late for its controller takes no partition
+		resp, err := req.RequestWith(t.Context(), kgoClient(t, b.addr))
+		if err == nil {
+			err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+		}
+		return err
+	})
 }
 
 // withEmbedded is the pair as us beside an embedded cluster as eu, and a topic
@@ -138,7 +138,7 @@ func TestWaitVisibleWaitsForPartitionsWithoutALeaderOnKafka(t *testing.T) {
 	b := newBrokerPair(t)
 	clusters, topic := b.withEmbedded(t, secondBroker)
 	cl := openClient(t, newCoordinator(t, clusters), b.idAt(t, firstBroker), clusters)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	us := kgoClient(t, b.addr)
 	name := b.groupAt(t, secondBroker)
@@ -156,11 +156,17 @@ func TestWaitVisibleWaitsForPartitionsWithoutALeaderOnKafka(t *testing.T) {
 	if r, err := txn.Commit(ctx); err != nil || r.Outcome != client.OutcomeCommitted || !r.Complete() {
 		t.Fatalf("%+v, %v, want committed and complete", r, err)
 	}
-	short, cancelShort := context.WithTimeout(ctx, 2*time.Second)
-	defer cancelShort()
 	var pending *client.PendingError
-	if r, err := txn.WaitVisible(short); !errors.As(err, &pending) || !slices.Equal(pending.Clusters, []string{"us"}) || pending.Outcome != client.OutcomeCommitted {
-		t.Fatalf("WaitVisible while the markers cannot be written: %+v, %v, want a PendingError for us", r, err)
+	for limit := 2 * time.Second; ; limit *= 2 { // in which eu answers
+		short, cancelShort := context.WithTimeout(ctx, limit)
+		r, err := txn.WaitVisible(short)
+		cancelShort()
+		if errors.As(err, &pending) && slices.Equal(pending.Clusters, []string{"us"}) && pending.Outcome == client.OutcomeCommitted {
+			break
+		}
+		if err == nil || ctx.Err() != nil {
+			t.Fatalf("WaitVisible while the markers cannot be written: %+v, %v, want a PendingError for us", r, err)
+		}
 	}
 	if err := b.second.Start(ctx); err != nil {
 		t.Fatal(err)
@@ -197,7 +203,7 @@ func TestACommitFollowsTheTransactionCoordinatorToAnotherBrokerOnKafka(t *testin
 		}
 	})
 	cl := openClient(t, rig, id, clusters)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	var want []string
 	for i := range 3 {

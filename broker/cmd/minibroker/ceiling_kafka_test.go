@@ -93,7 +93,7 @@ func (l *lastEndTxn) answer(x *proxy.Exchange) {
 // the way; it carries them out one after the other.
 func bumpEpochs(t *testing.T, c participantCluster, id string, epoch int16) (producerID int64) {
 	t.Helper()
-	cl := kgoClient(t, c.addr)
+	cl := kgoClient(t, c.addr, kgo.RequestTimeoutOverhead(patience)) // a repeat would be one epoch more
 	var left atomic.Int32
 	left.Store(int32(epoch))
 	producerID = initProducer(t, cl, id).ProducerID

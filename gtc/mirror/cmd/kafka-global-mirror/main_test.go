@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,13 +69,31 @@ func TestCommandLine(t *testing.T) {
 // Clusters that are away are waited for, and the end that was asked for is no
 // error.
 func TestEndsWhenTold(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	var log bytes.Buffer
-	if _, err := execute(ctx, t, &log, write(t, properties)); err != nil {
+	log := &watched{until: cancel, words: []string{"the flow begins again", "cluster us"}}
+	if _, err := execute(ctx, t, log, write(t, properties)); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(log.String(), "the flow begins again") || !strings.Contains(log.String(), "cluster us") {
-		t.Errorf("log: %s", log.String())
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("log: %s", log.text)
 	}
+}
+
+// watched calls until when all words were written.
+type watched struct {
+	until func()
+	words []string
+	mu    sync.Mutex
+	text  []byte
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, p...)
+	if !slices.ContainsFunc(w.words, func(word string) bool { return !bytes.Contains(w.text, []byte(word)) }) {
+		w.until()
+	}
+	return len(p), nil
 }
