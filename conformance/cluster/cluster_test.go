@@ -5,6 +5,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -64,17 +65,18 @@ func TestFaults(t *testing.T) {
 			t.Error("a killed cluster answers")
 		}
 		call(t, c.Start)
-		topics, err := kadm.NewClient(client(t, c)).ListTopics(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !topics.Has("kept") {
-			t.Errorf("topics after the restart: %v, want %q among them", topics.Names(), "kept")
-		}
+		adm := kadm.NewClient(client(t, c))
+		eventually(t, func() error {
+			topics, err := adm.ListTopics(t.Context())
+			if err == nil && !topics.Has("kept") {
+				err = fmt.Errorf("topics after the restart: %v, want %q among them", topics.Names(), "kept")
+			}
+			return err
+		})
 	})
 	t.Run("a paused cluster does not answer until it is resumed", func(t *testing.T) {
 		cl := client(t, c)
-		if !answers(t, cl, time.Minute) {
+		if !answers(t, cl, patience) {
 			t.Error("the cluster does not answer before the pause")
 		}
 		call(t, c.Pause)
@@ -82,7 +84,7 @@ func TestFaults(t *testing.T) {
 			t.Error("a paused cluster answers")
 		}
 		call(t, c.Resume)
-		if !answers(t, cl, time.Minute) {
+		if !answers(t, cl, patience) {
 			t.Error("the cluster does not answer after the pause")
 		}
 	})
@@ -92,7 +94,7 @@ func TestFaults(t *testing.T) {
 			if again := cluster.Up(t, c.Name, cluster.V44); *again != *c {
 				t.Errorf("the cluster came back as %+v, want %+v", *again, *c)
 			}
-			if !answers(t, client(t, c), time.Minute) {
+			if !answers(t, client(t, c), patience) {
 				t.Error("the cluster does not answer")
 			}
 		}
@@ -110,7 +112,7 @@ func up(t *testing.T, name string, p cluster.Profile) *cluster.Cluster {
 	t.Helper()
 	c := cluster.Up(t, name, p)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := c.Down(ctx); err != nil {
 			t.Error(err)
@@ -164,11 +166,32 @@ func apiVersions(t *testing.T, cl *kgo.Client) *kmsg.ApiVersionsResponse {
 	t.Helper()
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "kafka-gtc", "1"
-	resp, err := req.RequestWith(t.Context(), cl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var resp *kmsg.ApiVersionsResponse
+	eventually(t, func() (err error) {
+		resp, err = req.RequestWith(t.Context(), cl)
+		if err == nil && resp.FinalizedFeaturesEpoch < 0 {
+			err = errors.New("a broker that has just started does not know the features yet")
+		}
+		return err
+	})
 	return resp
+}
+
+// patience bounds what takes a second on an idle machine.
+const patience = 3 * time.Minute
+
+// eventually repeats f until it succeeds.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func finalized(versions *kmsg.ApiVersionsResponse, feature string) int16 {
@@ -195,11 +218,16 @@ func initWithoutTimeout(t *testing.T, cl *kgo.Client) error {
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.TransactionalID, req.TransactionTimeoutMillis = &id, math.MaxInt32
 	req.ProducerID, req.ProducerEpoch = -1, -1
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kerr.ErrorForCode(resp.ErrorCode)
+	var code error
+	eventually(t, func() error {
+		resp, err := req.RequestWith(t.Context(), cl)
+		if err != nil {
+			return err
+		}
+		if code = kerr.ErrorForCode(resp.ErrorCode); kerr.IsRetriable(code) {
+			return code
+		}
+		return nil
+	})
+	return code
 }
