@@ -126,7 +126,7 @@ func (r *rig) cluster(ctx context.Context, name string, linkNames ...string) (*c
 		"listeners="+listeners, "advertised.listeners="+advertised, "listener.security.protocol.map="+protocols,
 		"inter.broker.listener.name=PLAINTEXT", "group.min.session.timeout.ms=500",
 		fmt.Sprintf("broker.session.timeout.ms=%d", brokerSession.Milliseconds()),
-		fmt.Sprintf("broker.heartbeat.interval.ms=%d", (brokerSession/16).Milliseconds()))
+		fmt.Sprintf("broker.heartbeat.interval.ms=%d", (brokerSession/4).Milliseconds()))
 	// What an earlier run left behind has other ports and an old history.
 	_ = (&cluster.Cluster{Name: name}).Down(ctx)
 	c, err := cluster.Ensure(ctx, name, p)
