@@ -32,6 +32,7 @@ type Run struct {
 	routes map[string]string  // address of the coordinator by id
 	undo   []func()
 	count  int
+	beside sync.WaitGroup // Go
 	// wrongClient is between the library and the suite; see Prove.
 	wrongClient proxy.Hooks
 	once        sync.Once // for whom does something once
@@ -112,13 +113,13 @@ func (r *Run) end() {
 }
 
 // Go runs f beside the case; the returned function waits for it and fails as f
-// has failed.
+// has failed. A case that has failed before has not waited.
 func (r *Run) Go(f func()) (wait func()) {
 	done := make(chan any, 1)
-	go func() {
+	r.beside.Go(func() {
 		defer func() { done <- recover() }()
 		f()
-	}()
+	})
 	return func() {
 		if p := <-done; p != nil {
 			panic(p)

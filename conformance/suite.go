@@ -178,6 +178,8 @@ func (s *Suite) one(ctx context.Context, c *Case, setup func(*Run)) report.Resul
 		setup(r)
 	}
 	res.Verdict, res.Text = r.play(c)
+	cancel()
+	r.beside.Wait()
 	r.end()
 	res.Seconds = time.Since(r.trace.began).Seconds()
 	if res.Verdict == report.Failed || s.Traces {
