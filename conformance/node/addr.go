@@ -2,9 +2,10 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math/big"
 	"net"
 )
 
@@ -16,7 +17,11 @@ var errNoPort = errors.New("node: no free port between 10000 and 20000 on 127.0.
 // is down. (The clusters of scripts/kafka are above 20000.)
 func FreeAddr(ctx context.Context) (string, error) {
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
+		n, err := rand.Int(rand.Reader, big.NewInt(10_000))
+		if err != nil {
+			return "", err
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+n.Int64())
 		if ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err == nil {
 			return addr, ln.Close()
 		}

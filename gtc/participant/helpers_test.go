@@ -197,12 +197,9 @@ func visible(t *testing.T, topic string, addrs ...string) int {
 	adm := kadm.NewClient(cl)
 	var end kadm.ListedOffset
 	eventually(t, func() bool {
-		stable, err := adm.ListCommittedOffsets(t.Context(), topic)
-		if err = errors.Join(err, stable.Error()); err != nil {
-			return false
-		}
-		all, err := adm.ListEndOffsets(t.Context(), topic)
-		if err = errors.Join(err, all.Error()); err != nil {
+		stable, stableErr := adm.ListCommittedOffsets(t.Context(), topic)
+		all, allErr := adm.ListEndOffsets(t.Context(), topic)
+		if errors.Join(stableErr, stable.Error(), allErr, all.Error()) != nil {
 			return false
 		}
 		end, _ = stable.Lookup(topic, 0)
