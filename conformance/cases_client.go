@@ -209,6 +209,33 @@ var clientCases = []Case{
 		},
 		Wrong: []wrong.Fault{wrong.Client(goesOn())},
 	},
+	{
+		ID: "INTER-22", Clauses: []string{"C-CLI-11"}, Needs: []Need{NeedParticipants, NeedPlain, NeedV4},
+		Title: "Below transaction.version 2 a producer whose offsets were not answered is initialised before its next transaction", Means: "A late copy of the offsets takes the group back with the next commit.",
+		Run: func(r *Run) {
+			var once atomic.Bool
+			l := r.library(nil).listen(func(p *Participant, x *proxy.Exchange) {
+				if _, ok := x.Response.(*kmsg.TxnOffsetCommitResponse); ok && once.CompareAndSwap(false, true) {
+					x.Cut()
+				}
+			})
+			topic, group := r.Topic(r.A, r.B), r.ID()
+			cl, g := l.open(r.ID()), r.group(r.A, group)
+			txn := l.begin(cl, topic, "v", r.B)
+			r.Must(txn.CommitOffsets(r.ctx, g, at(topic, 1)), "CommitOffsets")
+			_, err := txn.Commit(r.ctx)
+			r.Must(err, "Commit")
+			_, err = l.begin(cl, topic, "w", r.A).Commit(r.ctx)
+			r.Must(err, "Commit")
+			offsets, ends := sentTo[*kmsg.TxnOffsetCommitRequest](l, r.A), sent[*wire.EndGlobalTxnRequest](l)
+			for _, p := range ends[len(ends)-1].Participants {
+				r.Check(p.ProducerID != offsets[0].ProducerID || p.ProducerEpoch > offsets[0].ProducerEpoch, "it went on under an epoch to which a copy of the offsets may be added")
+			}
+			r.stands(r.A, group, topic, 1)
+			r.Sees(r.A, topic, "w")
+		},
+		Wrong: []wrong.Fault{wrong.Client(goesOn())},
+	},
 }
 
 const ringSuffix = ".ring-"
@@ -246,31 +273,33 @@ func (r *Run) initialisedAgain(l *library) {
 	r.Failf("no EndGlobalTxn came")
 }
 
-// goesOn is a client that takes an abort without an answer for done: what it
+// goesOn is a client that takes a request without an answer for done: what it
 // asks for then is what it has already.
 func goesOn() wrong.Fault {
+	type name struct {
+		id    int64
+		epoch int16
+	}
 	var mu sync.Mutex
-	ends := map[string]*kmsg.EndTxnRequest{}
+	next := map[string]name{}
 	return wrong.Does("takes it for done", false, func(x *proxy.Exchange) {
 		mu.Lock()
 		defer mu.Unlock()
-		if req, ok := x.Request.(*kmsg.EndTxnRequest); ok {
-			ends[req.TransactionalID] = req
-			return
-		}
-		for _, id := range x.IDs() {
-			end := ends[id]
-			if end == nil {
-				continue
-			}
-			switch x.Request.(type) {
-			case *kmsg.InitProducerIDRequest:
+		switch req := x.Request.(type) {
+		case *kmsg.EndTxnRequest:
+			next[req.TransactionalID] = name{req.ProducerID, req.ProducerEpoch + req.Version - 4}
+		case *kmsg.TxnOffsetCommitRequest:
+			next[req.TransactionalID] = name{req.ProducerID, req.ProducerEpoch}
+		case *kmsg.InitProducerIDRequest:
+			if n, ok := next[*req.TransactionalID]; ok {
 				resp := kmsg.NewPtrInitProducerIDResponse()
-				resp.ProducerID, resp.ProducerEpoch = end.ProducerID, end.ProducerEpoch+end.Version-4
+				resp.ProducerID, resp.ProducerEpoch = n.id, n.epoch
 				x.Answer(resp)
-			case *wire.InitProducerIDRequestV6:
+			}
+		case *wire.InitProducerIDRequestV6:
+			if n, ok := next[*req.TransactionalID]; ok {
 				resp := wire.NewPtrInitProducerIDResponseV6()
-				resp.ProducerID, resp.ProducerEpoch = end.ProducerID, end.ProducerEpoch+end.Version-4
+				resp.ProducerID, resp.ProducerEpoch = n.id, n.epoch
 				x.Answer(resp)
 			}
 		}
