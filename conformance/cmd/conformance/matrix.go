@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +38,6 @@ type matrixFlags struct {
 	runFlags
 	quick bool
 	dir   string
-	done  int // runs
 }
 
 func matrixCommand() *cobra.Command {
@@ -70,9 +71,9 @@ func (f *matrixFlags) matrix(ctx context.Context, out io.Writer) error {
 	}
 	runs, err := f.quickRuns(ctx, binary)
 	if err == nil && !f.quick {
-		for i, c := range columns {
+		for _, c := range columns {
 			var r *report.Run
-			if r, err = f.column(ctx, binary, i, c); err != nil {
+			if r, err = f.column(ctx, binary, len(runs)+1, c); err != nil {
 				break
 			}
 			runs = append(runs, r)
@@ -84,37 +85,37 @@ func (f *matrixFlags) matrix(ctx context.Context, out io.Writer) error {
 	return f.write(out, runs)
 }
 
-// one runs the suite, and keeps what it found before the next one begins.
-func (f *matrixFlags) one(ctx context.Context, t *conformance.Target) (*report.Run, error) {
+// one runs the suite, and keeps what it found before another one begins.
+func (f *matrixFlags) one(ctx context.Context, number int, t *conformance.Target) (*report.Run, error) {
 	r, err := f.suite(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	f.done++
-	return r, toFile(filepath.Join(f.dir, fmt.Sprintf("run-%d.json", f.done)), r.WriteJSON)
+	return r, toFile(filepath.Join(f.dir, fmt.Sprintf("run-%d.json", number)), r.WriteJSON)
 }
 
-func (f *matrixFlags) quickRuns(ctx context.Context, binary string) (runs []*report.Run, err error) {
+// quickRuns are all at once: a suite waits more than it works.
+func (f *matrixFlags) quickRuns(ctx context.Context, binary string) ([]*report.Run, error) {
 	all, err := rig.Quick(ctx, f.dir, binary, false)
 	defer func() {
 		for _, r := range all {
 			r.Stop()
 		}
 	}()
-	for _, r := range all {
-		if err != nil {
-			break
-		}
-		var run *report.Run
-		if run, err = f.one(ctx, r.Target); err == nil {
-			runs = append(runs, run)
-		}
+	if err != nil {
+		return nil, err
 	}
-	return runs, err
+	runs, errs := make([]*report.Run, len(all)), make([]error, len(all))
+	var running sync.WaitGroup
+	for i, r := range all {
+		running.Go(func() { runs[i], errs[i] = f.one(ctx, i+1, r.Target) })
+	}
+	running.Wait()
+	return runs, errors.Join(errs...)
 }
 
-func (f *matrixFlags) column(ctx context.Context, binary string, i int, c column) (*report.Run, error) {
-	name := fmt.Sprint("conformance-", i)
+func (f *matrixFlags) column(ctx context.Context, binary string, number int, c column) (*report.Run, error) {
+	name := fmt.Sprint("conformance-", number)
 	_ = (&cluster.Cluster{Name: name}).Down(ctx) // of a run that was killed
 	k, err := cluster.Ensure(ctx, name, c.profile)
 	if err != nil {
@@ -139,5 +140,5 @@ func (f *matrixFlags) column(ctx context.Context, binary string, i int, c column
 	if err != nil {
 		return nil, err
 	}
-	return f.one(ctx, r.Target)
+	return f.one(ctx, number, r.Target)
 }
