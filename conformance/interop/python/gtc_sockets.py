@@ -25,6 +25,7 @@ from gtc_messages import (
 )
 
 FORGET = 2
+NOT_LED_YET = (3, 6)  # UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER: of a topic that was just created
 
 # --- a participant -------------------------------------------------------------
 
@@ -91,9 +92,12 @@ class Cluster:
         self.ask_coordinator("AddPartitionsToTxn", lambda a: a["Results"][0]["Partitions"][0]["ErrorCode"], ProducerId=self.producer_id,
                              ProducerEpoch=self.epoch, Topics=[{"Name": self.topic, "Partitions": [0]}])
         batch = record_batch(self.producer_id, self.epoch, self.sequence, values)
-        answer = self.leader.ask("Produce", TransactionalId=self.transactional_id, Acks=-1, TimeoutMs=int(PATIENCE * 1000), TopicData=[
-            {"Name": self.topic, "PartitionData": [{"Index": 0, "Records": batch}]}])
-        check(f"Produce on {self.name}", answer["Responses"][0]["PartitionResponses"][0])
+
+        def attempt():
+            answer = self.leader.ask("Produce", TransactionalId=self.transactional_id, Acks=-1, TimeoutMs=int(PATIENCE * 1000), TopicData=[
+                {"Name": self.topic, "PartitionData": [{"Index": 0, "Records": batch}]}])["Responses"][0]["PartitionResponses"][0]
+            return None if answer["ErrorCode"] in NOT_LED_YET else answer
+        check(f"Produce on {self.name}", until(f"Produce on {self.name}", attempt))
         self.sequence += len(values)
 
     def abort(self):
@@ -114,7 +118,7 @@ class Cluster:
         offset, values, aborted_from = 0, [], set()
         while True:
             got = self.fetch(offset)
-            if got["LastStableOffset"] < got["HighWatermark"]:
+            if got is None or got["LastStableOffset"] < got["HighWatermark"]:
                 return None
             aborted_from |= {(a["ProducerId"], a["FirstOffset"]) for a in got["AbortedTransactions"] or []}
             progress = offset
@@ -137,6 +141,8 @@ class Cluster:
                                  ForgottenTopicsData=[], RackId="")
         check("Fetch", answer)
         partition = answer["Responses"][0]["Partitions"][0]
+        if partition["ErrorCode"] in NOT_LED_YET:
+            return None
         check(f"Fetch on {self.name}", partition)
         return partition
 
