@@ -97,9 +97,9 @@ func (w *world) disturbed(ctx context.Context, instances []*instance, total int,
 	killed := map[string]int{}
 	last, since, said := -1, time.Now(), time.Now()
 	for {
-		now, err := progress(ctx)
-		if err != nil {
-			return err
+		now, failed := progress(ctx)
+		if failed != nil {
+			now = last // asked again, as long as something moves
 		}
 		if now > last {
 			last, since = now, time.Now()
@@ -119,7 +119,7 @@ func (w *world) disturbed(ctx context.Context, instances []*instance, total int,
 		}
 		switch {
 		case time.Since(since) > patience:
-			return fmt.Errorf("no progress for %v, at %d of %d", patience, now, total)
+			return errors.Join(fmt.Errorf("no progress for %v, at %d of %d", patience, now, total), failed)
 		case time.Since(said) > 2*time.Second:
 			said = time.Now()
 			w.say("%d of %d; killed so far: %d instances, %d times the coordinator", now, total, killed["instance"], killed["gtc"])
@@ -131,7 +131,7 @@ func (w *world) disturbed(ctx context.Context, instances []*instance, total int,
 }
 
 // patience is how long nothing may move.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
