@@ -175,7 +175,6 @@ var clientCases = []Case{
 				for _, q := range asked.Participants {
 					r.Check(q.ClusterID != p.ID || q.ProducerEpoch == next, "it did not go on with what the answer of %s gave", p.Name)
 				}
-				r.Check(len(sentTo[*kmsg.InitProducerIDRequest](l, p))+len(sentTo[*wire.InitProducerIDRequestV6](l, p)) == 1, "the producer at %s was initialised again", p.Name)
 				r.Sees(p, topic, "v")
 			}
 		},
