@@ -129,16 +129,33 @@ func (r *Run) Go(f func()) (wait func()) {
 
 // Until polls until ok says true, and fails with what it last said.
 func (r *Run) Until(what string, ok func() (bool, string)) {
-	var said string
+	said := "nothing"
 	for {
-		var done bool
-		if done, said = ok(); done {
+		done, last, cut := r.before(ok)
+		switch {
+		case done:
 			return
+		case !cut:
+			said = last
 		}
-		if !r.pause(20 * time.Millisecond) {
+		if cut || !r.pause(20*time.Millisecond) {
 			r.Failf("%s: not in time; last: %s", what, said)
 		}
 	}
+}
+
+// before calls ok, and says whether the end of the case's time has cut it short:
+// then what it says is of a connection that the suite itself has ended.
+func (r *Run) before(ok func() (bool, string)) (done bool, said string, cut bool) {
+	defer func() {
+		p := recover()
+		if _, failed := p.(failure); p != nil && (!failed || r.ctx.Err() == nil) {
+			panic(p)
+		}
+		cut = !done && r.ctx.Err() != nil
+	}()
+	done, said = ok()
+	return done, said, false
 }
 
 // Never polls for a while, and fails as soon as seen says true.

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -395,7 +394,8 @@ func (r *Rig) actions(n *node.Node) conformance.NodeTarget {
 // connections, one of which could sit on it before the node does.
 var ports atomic.Uint32
 
-func init() { ports.Store(uint32(os.Getpid()) * 37 % 10_000) }
+// Processes that start one after the other begin in different places.
+func init() { ports.Store(uint32(time.Now().UnixMicro() % 10_000)) }
 
 func (r *Rig) freeAddr(ctx context.Context) string {
 	for {
