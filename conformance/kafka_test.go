@@ -1,4 +1,4 @@
-//go:build conformance && kafka
+//go:build kafka
 
 package conformance_test
 
