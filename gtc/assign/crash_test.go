@@ -111,10 +111,15 @@ const longSession = patience + time.Minute
 
 func startMortal(t *testing.T, addr, group string, id int32, at string) *mortal {
 	t.Helper()
+	const beat = 200 * time.Millisecond
 	m := &mortal{at: at, died: make(chan struct{}), seen: map[string]int{}, conns: map[net.Conn]struct{}{}, owned: map[int32]struct{}{}}
 	var err error
 	m.Group, err = assign.New(assign.Options{
-		ClientOpts: []kgo.Opt{kgo.SeedBrokers(addr), kgo.Dialer(m.dial), kgo.WithHooks(m)}, Topic: group, GroupID: group,
+		ClientOpts: []kgo.Opt{
+			kgo.SeedBrokers(addr), kgo.Dialer(m.dial), kgo.WithHooks(m),
+			// With the heartbeats of so long a session each step would take ten seconds.
+			kgo.HeartbeatInterval(beat), kgo.RetryBackoffFn(func(int) time.Duration { return beat }), kgo.RequestTimeoutOverhead(10 * time.Second),
+		}, Topic: group, GroupID: group,
 		Node: service.Node{ID: id, Host: "h", Port: 1 + id}, SessionTimeout: longSession, Logger: logger().With().Int32("node", id).Logger(),
 	})
 	if err == nil {
@@ -132,23 +137,25 @@ func startMortal(t *testing.T, addr, group string, id int32, at string) *mortal 
 	return m
 }
 
-// Node 1 is killed at any point of its way into the group and started again.
-// Its former self, which the group would wait for, is taken out, and node 1 has
-// its share at once. Node 2 stays all the time.
-func startedAgain(t *testing.T, addr string) {
+// points are where node 1 is killed on its way into the group.
+var points = []string{
+	point("sent", kmsg.JoinGroup, 2), // the first one brings the member id
+	point("answered", kmsg.JoinGroup, 2),
+	point("answered", kmsg.SyncGroup, 1),
+	point("sent", kmsg.Heartbeat, 1),
+}
+
+// Node 1 is killed and started again. Its former self, which the group would
+// wait for, is taken out, and node 1 has its share at once. Node 2 stays all the
+// time.
+func startedAgain(t *testing.T, addr string, points []string) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	for _, at := range []string{
-		point("sent", kmsg.JoinGroup, 2), // the first one brings the member id
-		point("answered", kmsg.JoinGroup, 2),
-		point("sent", kmsg.SyncGroup, 1),
-		point("answered", kmsg.SyncGroup, 1),
-		point("sent", kmsg.Heartbeat, 1),
-	} {
+	for _, at := range points {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			group := fmt.Sprintf("group-%d", time.Now().UnixNano())
@@ -180,5 +187,5 @@ func startedAgain(t *testing.T, addr string) {
 }
 
 func TestANodeThatIsStartedAgainTakesItsFormerSelfOut(t *testing.T) {
-	startedAgain(t, newHome(t).addr)
+	startedAgain(t, newHome(t).addr, points)
 }

@@ -46,6 +46,7 @@ type Options struct {
 	// (group.min.session.timeout.ms, 6 s by default).
 	SessionTimeout time.Duration
 	Logger         zerolog.Logger
+	Clock          service.Clock // the system's by default
 }
 
 // Owner takes partitions and gives them up: a *service.Service. Disown returns
@@ -79,6 +80,9 @@ func New(o Options) (*Group, error) {
 	if o.SessionTimeout == 0 {
 		o.SessionTimeout = 10 * time.Second
 	}
+	if o.Clock == nil {
+		o.Clock = service.SystemClock()
+	}
 	if o.Node.Host == "" || o.Node.Port <= 0 {
 		return nil, fmt.Errorf("assign: %q is no address that clients can be sent to", o.Node.Addr())
 	}
@@ -89,6 +93,15 @@ func New(o Options) (*Group, error) {
 // the others learn of the new assignment with their next heartbeat, so that
 // interval is added to the session timeout before anybody takes over.
 const heartbeats = 20
+
+func (g *Group) heartbeatInterval() time.Duration { return g.o.SessionTimeout / heartbeats }
+
+// retry is as frequent as a heartbeat would be. kgo's own back-off grows to five
+// seconds and more: after a while without the home cluster, its partitions would
+// have no owner for that much longer.
+func (g *Group) retry() kgo.Opt {
+	return kgo.RetryBackoffFn(func(int) time.Duration { return g.heartbeatInterval() })
+}
 
 // Join enters the group and hands to owner what it is assigned, until Close.
 // It returns at once; while the home cluster cannot be reached, or refuses, it
@@ -126,7 +139,8 @@ func (g *Group) memberOpts() []kgo.Opt {
 		kgo.ConsumeTopics(g.o.Topic),
 		kgo.Balancers(&balancer{GroupBalancer: kgo.CooperativeStickyBalancer(), node: g.o.Node, log: g.o.Logger, assigned: g.assigned}),
 		kgo.SessionTimeout(g.o.SessionTimeout),
-		kgo.HeartbeatInterval(g.o.SessionTimeout / heartbeats),
+		kgo.HeartbeatInterval(g.heartbeatInterval()),
+		g.retry(),
 		// Kafka waits no longer than a session for the dead among those that
 		// have to join again. This is longer because kgo waits as long for the
 		// answer to SyncGroup, which comes when a leader that has died is
@@ -161,45 +175,71 @@ func (g *Group) memberOpts() []kgo.Opt {
 // Whoever is taken out and alive, because two nodes have been given one id,
 // joins again.
 func (g *Group) buryFormerSelf(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, g.o.SessionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.o.SessionTimeout) // it is dead by then
 	defer cancel()
-	client, err := kgo.NewClient(append([]kgo.Opt{kgo.ClientID(g.clientID())}, g.o.ClientOpts...)...)
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.ClientID(g.clientID()), g.retry()}, g.o.ClientOpts...)...)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	describe := kmsg.NewPtrDescribeGroupsRequest()
-	describe.Groups = []string{g.o.GroupID}
-	described, err := describe.RequestWith(ctx, client)
-	if err != nil {
-		return fmt.Errorf("asking for the members: %w", err)
+	for {
+		leave := kmsg.NewPtrLeaveGroupRequest()
+		leave.Group = g.o.GroupID
+		if leave.Members, err = g.formerSelves(ctx, client); err == nil && len(leave.Members) > 0 {
+			g.o.Logger.Info().Int("members", len(leave.Members)).Str("group", g.o.GroupID).Msg("what this node was before is taken out of the group")
+			err = left(leave.RequestWith(ctx, client))
+		}
+		// A coordinator that is not there yet, or reads its log, will be.
+		if err == nil || !g.pause(ctx) {
+			return err
+		}
 	}
-	leave := kmsg.NewPtrLeaveGroupRequest()
-	leave.Group = g.o.GroupID
-	for _, group := range described.Groups {
+}
+
+func left(resp *kmsg.LeaveGroupResponse, err error) error {
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		return fmt.Errorf("taking them out: %w", err)
+	}
+	return nil // also when one of them was out already
+}
+
+// formerSelves are the members of the group that have this node's client id.
+func (g *Group) formerSelves(ctx context.Context, client *kgo.Client) (former []kmsg.LeaveGroupRequestMember, err error) {
+	req := kmsg.NewPtrDescribeGroupsRequest()
+	req.Groups = []string{g.o.GroupID}
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the members: %w", err)
+	}
+	for _, group := range resp.Groups {
 		if err = kerr.ErrorForCode(group.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			return fmt.Errorf("asking for the members: %w", err)
+			return nil, fmt.Errorf("asking for the members: %w", err)
 		}
 		for _, m := range group.Members {
 			if m.ClientID == g.clientID() {
-				former := kmsg.NewLeaveGroupRequestMember()
-				former.MemberID = m.MemberID
-				leave.Members = append(leave.Members, former)
+				member := kmsg.NewLeaveGroupRequestMember()
+				member.MemberID = m.MemberID
+				former = append(former, member)
 			}
 		}
 	}
-	if len(leave.Members) == 0 {
-		return nil
+	return former, nil
+}
+
+// pause waits until it is time to try again; false when ctx has ended.
+func (g *Group) pause(ctx context.Context) bool {
+	over := make(chan struct{})
+	stop := g.o.Clock.After(g.heartbeatInterval(), func() { close(over) })
+	defer stop()
+	select {
+	case <-over:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	g.o.Logger.Info().Int("members", len(leave.Members)).Str("group", g.o.GroupID).Msg("what this node was before is taken out of the group")
-	left, err := leave.RequestWith(ctx, client)
-	if err == nil {
-		err = kerr.ErrorForCode(left.ErrorCode)
-	}
-	if err != nil {
-		return fmt.Errorf("taking the former self out: %w", err)
-	}
-	return nil
 }
 
 // poll takes what the client reports in the place of records: the errors of
