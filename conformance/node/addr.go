@@ -3,9 +3,9 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 )
 
@@ -17,11 +17,9 @@ var errNoPort = errors.New("node: no free port between 10000 and 20000 on 127.0.
 // is down. (The clusters of scripts/kafka are above 20000.)
 func FreeAddr(ctx context.Context) (string, error) {
 	for range 1000 {
-		n, err := rand.Int(rand.Reader, big.NewInt(10_000))
-		if err != nil {
-			return "", err
-		}
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+n.Int64())
+		var random [2]byte
+		_, _ = rand.Read(random[:]) // it never fails
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+binary.BigEndian.Uint16(random[:])%10_000)
 		if ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err == nil {
 			return addr, ln.Close()
 		}
