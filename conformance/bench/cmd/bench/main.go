@@ -31,9 +31,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.StringVar(&o.Minibroker, "minibroker", "", "path of the minibroker binary")
 	ids := flags.Int("ids", 10_000, "decided commits at the SIGKILL")
 	flags.StringVar(&o.Participant, "participant", "", "path of the participants' binary in settle; -minibroker when empty")
-	flags.BoolVar(&o.Kafka, "kafka", false, "real Kafka clusters as participants of settle")
-	only := flags.String("only", "", "takeover, ring or settle; all when empty")
-	ring := flags.Int("transactions", 200, "of ring, for each of the two clients")
+	flags.BoolVar(&o.Kafka, "kafka", false, "real Kafka clusters as participants of settle, ring and skew")
+	only := flags.String("only", "", "takeover, ring, skew or settle; all when empty")
+	ring := flags.Int("transactions", 200, "of skew, and of ring for each of the two clients")
 	label := flags.String("label", "mini-brokers", "how to call the participants of settle")
 	if err = flags.Parse(args); err != nil {
 		return err
@@ -67,6 +67,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 	}
+	if *only == "" || *only == "skew" {
+		if err = printSkew(ctx, out, o, *label, *ring); err != nil {
+			return err
+		}
+	}
 	if *only != "" && *only != "settle" {
 		return nil
 	}
@@ -87,5 +92,20 @@ func printRing(ctx context.Context, out io.Writer, o bench.Options, label string
 	}
 	_, err = fmt.Fprintf(out, "ring, two %s: one id %.0f transactions/s, median %v; a ring of %d ids %.0f/s, median %v; ratio %.1f\n",
 		label, one.PerSecond, one.Median.Round(100*time.Microsecond), many.Ring, many.PerSecond, many.Median.Round(100*time.Microsecond), many.PerSecond/one.PerSecond)
+	return err
+}
+
+// printSkew says how far apart two clusters show a transaction.
+func printSkew(ctx context.Context, out io.Writer, o bench.Options, label string, transactions int) error {
+	v, err := bench.Skew(ctx, o, transactions)
+	if err != nil {
+		return err
+	}
+	show := func(s bench.Spread) string {
+		const tick = 100 * time.Microsecond
+		return fmt.Sprintf("median %v, 99 %% %v, longest %v", s.Median.Round(tick), s.P99.Round(tick), s.Max.Round(tick))
+	}
+	_, err = fmt.Fprintf(out, "skew, two %s, %d transactions: between the readers of the two %s; from the answer to the second reader %s\n",
+		label, v.Transactions, show(v.Skew), show(v.After))
 	return err
 }
