@@ -70,7 +70,7 @@ func TestAFullDiskGivesOutNoProducerThatIsForgotten(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(fileLimit, "4000")
 	p := serve(t, dir)
-	last := ""
+	last, ended := "", p.done
 	var pid int64
 	for i := range 100 {
 		id := fmt.Sprintf("a-transactional-id-of-some-length-%d", i)
@@ -78,7 +78,7 @@ func TestAFullDiskGivesOutNoProducerThatIsForgotten(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		go func() {
 			select {
-			case <-p.done:
+			case <-ended:
 				cancel()
 			case <-ctx.Done():
 			}
