@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -119,7 +120,7 @@ var faultCases = []Case{
 			s.Write("v", r.A, r.B)
 			other.Write("w", r.A)
 			votes := r.holdVotes(r.B)
-			began := time.Now()
+			var decided atomic.Bool
 			told := r.Go(func() {
 				req := s.Request(true)
 				req.TimeoutMillis = int32((3 * r.s.target.RequestTimeout).Milliseconds())
@@ -128,11 +129,12 @@ var faultCases = []Case{
 					resp = r.Ask(req)
 					return resp.Outcome != 0, answered(resp)
 				})
+				decided.Store(true)
 				r.Answered(resp, nil, wire.OutcomeAborted)
 			})
 			votes.reached()
 			other.End(true)
-			r.Check(time.Since(began) < r.s.target.RequestTimeout || !votes.over(), "the other transaction waited for the vote")
+			r.Check(!decided.Load(), "the other transaction waited for the vote")
 			r.Sees(r.A, other.Topic, "w")
 			told()
 			votes.now()
@@ -144,7 +146,7 @@ var faultCases = []Case{
 			}
 			resp.Outcome = wire.OutcomeUnknown
 			return true
-		}))},
+		})), oneByOne()},
 	},
 	{
 		ID: "FAULT-06", Clauses: []string{"C-STATE-4"}, Needs: links, Alone: true,
@@ -285,4 +287,34 @@ var faultCases = []Case{
 			return true
 		})},
 	},
+}
+
+// oneByOne is a coordinator that ends one transaction after the other.
+func oneByOne() wrong.Fault {
+	turn := make(chan struct{}, 1)
+	f := wrong.Does("ends one transaction after the other", false, func(x *proxy.Exchange) {
+		if _, ok := x.Request.(*wire.EndGlobalTxnRequest); !ok {
+			return
+		}
+		select {
+		case turn <- struct{}{}:
+		default:
+			x.Act()
+			select {
+			case turn <- struct{}{}:
+			case <-x.Context.Done():
+			}
+		}
+	})
+	f.Answer = func(x *proxy.Exchange) {
+		if _, ok := x.Request.(*wire.EndGlobalTxnRequest); ok {
+			time.AfterFunc(100*time.Millisecond, func() { // the answer comes first
+				select {
+				case <-turn:
+				default:
+				}
+			})
+		}
+	}
+	return f
 }
