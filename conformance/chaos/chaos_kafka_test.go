@@ -37,7 +37,7 @@ func run(t *testing.T, o chaos.Options) (string, error) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var out bytes.Buffer
-	o.Out, o.Clients, o.Settle = &out, 3, 3*time.Minute
+	o.Out, o.Clients = &out, 3
 	err := chaos.Run(t.Context(), o)
 	t.Log(out.String())
 	return out.String(), err
@@ -46,7 +46,7 @@ func run(t *testing.T, o chaos.Options) (string, error) {
 func TestFewRounds(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		t.Run(fmt.Sprintf("nodes=%d", nodes), func(t *testing.T) {
-			out, err := run(t, chaos.Options{Rounds: 5, Seed: 1, Nodes: nodes})
+			out, err := run(t, chaos.Options{Rounds: 5, Seed: 1, Nodes: nodes, Settle: 3 * time.Minute})
 			if err != nil || !strings.HasSuffix(out, " transactions, 0 anomalies\n") {
 				t.Error(err)
 			}

@@ -15,8 +15,13 @@ import (
 // to be asked for by name, and the run must then find anomalies.
 func (r *rig) outsider() fault {
 	// So many ends of the outsider make it certain that one was against what
-	// the coordinator decided.
-	const enough = 10
+	// the coordinator decided. Such an end stands in its client's way from then
+	// on, so there may be fewer, and then nothing to end for a while.
+	const (
+		enough = 10
+		while  = 5 * time.Second
+		most   = 2 * time.Minute
+	)
 	var stop context.CancelFunc
 	var done chan error
 	var ended atomic.Int32
@@ -30,7 +35,16 @@ func (r *rig) outsider() fault {
 			return nil
 		},
 		heal: func(ctx context.Context) error {
-			for until := time.Now().Add(2 * time.Minute); ended.Load() < enough && time.Now().Before(until) && ctx.Err() == nil; {
+			began := time.Now()
+			last, lastAt := int32(0), began
+			for time.Since(began) < most && ctx.Err() == nil {
+				n := ended.Load()
+				if n != last {
+					last, lastAt = n, time.Now()
+				}
+				if n >= enough || n > 0 && time.Since(lastAt) > while {
+					break
+				}
 				sleep(ctx, 10*time.Millisecond)
 			}
 			stop()
