@@ -20,6 +20,9 @@ type Options struct {
 	// takes 95 % of the time by itself, whoever it is that ends them
 	// (measured). scripts/bench makes one without that walk.
 	Participant string
+	// Bare measures the participants alone, too: as many EndTxn from clients
+	// that do nothing else.
+	Bare bool
 	// Kafka takes real clusters as participants of Settle.
 	Kafka bool
 }

@@ -10,7 +10,7 @@ import (
 // decided before the SIGKILL is told to both participants after it. Settle itself
 // fails when one had been told before, or is not readable once at the end.
 func TestDecidedCommitsAreToldAfterASigkill(t *testing.T) {
-	o := Options{Minibroker: filepath.Join(t.TempDir(), "minibroker"), Dir: t.TempDir()}
+	o := Options{Minibroker: filepath.Join(t.TempDir(), "minibroker"), Dir: t.TempDir(), Bare: true}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", o.Minibroker, "github.com/kafka-gtc/kafka-gtc/broker/cmd/minibroker")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -31,6 +31,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.StringVar(&o.Minibroker, "minibroker", "", "path of the minibroker binary")
 	ids := flags.Int("ids", 10_000, "decided commits at the SIGKILL")
 	flags.StringVar(&o.Participant, "participant", "", "path of the participants' binary in settle; -minibroker when empty")
+	flags.BoolVar(&o.Bare, "bare", false, "settle: measure the participants without a coordinator as well")
 	flags.BoolVar(&o.Kafka, "kafka", false, "real Kafka clusters as participants of settle, ring and skew")
 	only := flags.String("only", "", "takeover, ring, skew or settle; all when empty")
 	ring := flags.Int("transactions", 200, "of skew, and of ring for each of the two clients")
@@ -79,8 +80,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "settle, two %s: %d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all told %v; as many EndTxn without a coordinator %v\n",
-		*label, s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), s.Bare.Round(time.Millisecond))
+	_, err = fmt.Fprintf(out, "settle, two %s: %d commits decided, no participant told, SIGKILL: ready %v after the start, first answer %v, all told %v%s\n",
+		*label, s.Ids, s.Ready.Round(time.Millisecond), s.Answer.Round(time.Millisecond), s.All.Round(time.Millisecond), bare(s))
 	return err
 }
 
@@ -108,4 +109,11 @@ func printSkew(ctx context.Context, out io.Writer, o bench.Options, label string
 	_, err = fmt.Fprintf(out, "skew, two %s, %d transactions: between the readers of the two %s; from the answer to the second reader %s\n",
 		label, v.Transactions, show(v.Skew), show(v.After))
 	return err
+}
+
+func bare(s bench.Settled) string {
+	if s.Bare == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; as many EndTxn without a coordinator %v", s.Bare.Round(time.Millisecond))
 }
