@@ -171,11 +171,11 @@ func appendParticipants(dst []byte, ps []Participant) []byte {
 // DecodeValue reads the record value of a global transactional id; src must
 // not be null. It keeps no reference to src. The error is an
 // *UnknownVersionError or a *CorruptError, both still without the place.
-func DecodeValue(src []byte) (*GlobalTransaction, error) { return decodeValue(src, nil) }
+func DecodeValue(src []byte) (*GlobalTransaction, error) { return decodeValue(src, new(shared)) }
 
-// decodeValue takes names that many records share from names; nil is allowed.
-func decodeValue(src []byte, names names) (*GlobalTransaction, error) {
-	r := reader{Reader: kbin.Reader{Src: src}, names: names}
+// decodeValue takes what many records have in common from shared.
+func decodeValue(src []byte, s *shared) (*GlobalTransaction, error) {
+	r := reader{Reader: kbin.Reader{Src: src}, shared: s}
 	if err := r.version(); err != nil {
 		return nil, err
 	}
@@ -188,14 +188,9 @@ func decodeValue(src []byte, names names) (*GlobalTransaction, error) {
 		PreviousInstanceID: r.Uuid(),
 		SessionEnded:       r.bool("session ended"),
 	}
-	if n := r.arrayLen("cluster ids", 1); n > 0 {
-		v.ClusterIDs = make([]string, n)
-		for i := range v.ClusterIDs {
-			v.ClusterIDs[i] = r.name("cluster id")
-		}
-	}
-	v.Participants = r.participants("participants")
-	v.Leftovers = r.participants("leftovers")
+	v.ClusterIDs = r.clusterIDs()
+	v.Participants = r.participants("participants", v.ClusterIDs)
+	v.Leftovers = r.participants("leftovers", v.ClusterIDs)
 	v.Reason = r.string("reason")
 	v.DecidedMillis = r.Int64()
 	v.UpdatedMillis = r.Int64()
@@ -206,27 +201,26 @@ func decodeValue(src []byte, names names) (*GlobalTransaction, error) {
 	return v, nil
 }
 
-func (r *reader) participants(field string) []Participant {
+func (r *reader) participants(field string, session []string) []Participant {
 	n := r.arrayLen(field, minParticipantSize)
 	if n == 0 {
 		return nil
 	}
 	ps := make([]Participant, n)
 	for i := range ps {
-		ps[i] = Participant{
-			ClusterID:         r.name("participant cluster id"),
-			ProducerID:        r.Int64(),
-			ProducerEpoch:     r.Int16(),
-			EndTxnVersion:     r.Int16(),
-			State:             ParticipantState(r.enum("participant state", int8(ParticipantHeuristicUnknown))),
-			NextProducerID:    r.Int64(),
-			NextProducerEpoch: r.Int16(),
-			AuditTopic:        r.name("audit topic"),
-			AuditPartition:    r.Int32(),
-			StartMillis:       r.Int64(),
-			Detail:            r.string("participant detail"),
-			UnknownTags:       r.rawTags(),
-		}
+		p := &ps[i]
+		p.ClusterID = r.clusterID("participant cluster id", session)
+		p.ProducerID = r.Int64()
+		p.ProducerEpoch = r.Int16()
+		p.EndTxnVersion = r.Int16()
+		p.State = ParticipantState(r.enum("participant state", int8(ParticipantHeuristicUnknown)))
+		p.NextProducerID = r.Int64()
+		p.NextProducerEpoch = r.Int16()
+		p.AuditTopic = r.name("audit topic")
+		p.AuditPartition = r.Int32()
+		p.StartMillis = r.Int64()
+		p.Detail = r.string("participant detail")
+		p.UnknownTags = r.rawTags()
 	}
 	return ps
 }

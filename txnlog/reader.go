@@ -1,6 +1,7 @@
 package txnlog
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,26 +17,40 @@ import (
 type reader struct {
 	kbin.Reader
 	reason string // the first thing that is wrong, in words
-	names  names
+	shared *shared
 }
 
-// names are the cluster ids and topics of a log, each kept once: there are few,
-// and a hundred thousand ids that name the same two clusters would hold them
-// eight hundred thousand times.
-type names map[string]string
+// shared is what the records of a log have in common, each kept once: there are
+// few clusters and topics, and a hundred thousand ids that name the same two
+// clusters would hold their names eight hundred thousand times. Neighbours mostly
+// share all of it, so what the last record had is looked at first.
+type shared struct {
+	names    map[string]string
+	lastName string
+
+	clusterIDs []string // the last list, which nobody changes in place
+	encoded    []byte   // the list as it stood in the record
+}
 
 // namesKept bounds names, so that a log with a topic for each id costs no more
 // than without.
 const namesKept = 4096
 
-func (n names) get(b []byte) string {
-	if name, ok := n[string(b)]; ok {
-		return name
+func (s *shared) name(b []byte) string {
+	if s.lastName == string(b) {
+		return s.lastName
 	}
-	name := string(b)
-	if n != nil && len(n) < namesKept {
-		n[name] = name
+	name, ok := s.names[string(b)]
+	if !ok {
+		name = string(b)
+		if s.names == nil {
+			s.names = make(map[string]string)
+		}
+		if len(s.names) < namesKept {
+			s.names[name] = name
+		}
 	}
+	s.lastName = name
 	return name
 }
 
@@ -93,7 +108,7 @@ func (r *reader) bool(field string) bool {
 func (r *reader) string(field string) string { return string(r.bytes(field)) }
 
 // name reads a string that many records share.
-func (r *reader) name(field string) string { return r.names.get(r.bytes(field)) }
+func (r *reader) name(field string) string { return r.shared.name(r.bytes(field)) }
 
 func (r *reader) bytes(field string) []byte {
 	n := r.Uvarint()
@@ -102,6 +117,39 @@ func (r *reader) bytes(field string) []byte {
 		return nil
 	}
 	return r.Span(int(n - 1))
+}
+
+// clusterIDs reads the list of a session's clusters.
+func (r *reader) clusterIDs() []string {
+	s := r.shared
+	if len(s.encoded) > 0 && bytes.HasPrefix(r.Src, s.encoded) {
+		r.Src = r.Src[len(s.encoded):]
+		return s.clusterIDs
+	}
+	start := r.Src
+	n := r.arrayLen("cluster ids", 1)
+	if n == 0 {
+		return nil
+	}
+	list := make([]string, n)
+	for i := range list {
+		list[i] = r.name("cluster id")
+	}
+	if r.Ok() && r.reason == "" {
+		s.clusterIDs, s.encoded = list, bytes.Clone(start[:len(start)-len(r.Src)])
+	}
+	return list
+}
+
+// clusterID reads the id of a cluster, which mostly is one of the session's.
+func (r *reader) clusterID(field string, session []string) string {
+	b := r.bytes(field)
+	for _, id := range session {
+		if id == string(b) {
+			return id
+		}
+	}
+	return r.shared.name(b)
 }
 
 // arrayLen reads a count of elements that take at least size bytes each.
@@ -166,6 +214,9 @@ func (r *reader) eachTag(fn func(tag uint32, data []byte)) {
 }
 
 func appendTags(dst []byte, tags map[uint32][]byte) []byte {
+	if len(tags) == 0 {
+		return append(dst, 0) // of nearly every record, and to sort nothing allocates
+	}
 	dst = kbin.AppendUvarint(dst, uint32(len(tags)))
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
 		dst = kbin.AppendUvarint(dst, tag)

@@ -83,7 +83,7 @@ type Replay struct {
 	// unreadable holds, for each id, the last record if its version is
 	// unknown. A later readable record of the id supersedes it.
 	unreadable map[string]*UnknownVersionError
-	names      names
+	shared     shared
 	leftOut    map[int64]struct{}
 }
 
@@ -158,10 +158,7 @@ func (r *Replay) badKey(rec RawRecord, err error) error {
 func (r *Replay) globalTransaction(rec RawRecord, id string) error {
 	entry := Entry{Record: Record{GlobalTransactionalID: id}, Offset: rec.Offset}
 	if rec.Value != nil {
-		if r.names == nil {
-			r.names = names{}
-		}
-		value, err := decodeValue(rec.Value, r.names)
+		value, err := decodeValue(rec.Value, &r.shared)
 		if unknown, ok := errors.AsType[*UnknownVersionError](err); ok {
 			unknown.GlobalTransactionalID, unknown.Partition, unknown.Offset = id, r.Partition, rec.Offset
 			if r.unreadable == nil {

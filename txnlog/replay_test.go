@@ -121,6 +121,52 @@ func TestAClaimOfAnotherProducerNeedsTheSealOfTheOwner(t *testing.T) {
 	s.wantForeign(101, 103, 107)
 }
 
+// What neighbours have in common is taken from the one before. A list of clusters
+// that begins like that one, or a damaged one between the two, must not be.
+func TestARecordIsReadAsIfThereWereNoOthers(t *testing.T) {
+	const listAt = 52 // where the list of clusters begins in a value
+	cluster := rapid.SampledFrom([]string{"", "eu", "us"})
+	participants := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) Participant {
+		return Participant{ClusterID: cluster.Draw(rt, "participant"), AuditTopic: rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "topic")}
+	}), 1, 3)
+	rapid.Check(t, func(rt *rapid.T) {
+		var got *GlobalTransaction
+		r := Replay{Entry: func(e Entry) error { got = e.Value; return nil }}
+		for range rapid.IntRange(1, 10).Draw(rt, "records") {
+			raw := AppendValue(nil, &GlobalTransaction{
+				ClusterIDs:   rapid.SliceOfN(cluster, 0, 2).Draw(rt, "clusters"),
+				Participants: participants.Draw(rt, "participants"),
+			})
+			if rapid.Bool().Draw(rt, "damaged") {
+				raw = raw[:rapid.IntRange(listAt, listAt+8).Draw(rt, "length")]
+			}
+			want, wantErr := DecodeValue(raw)
+			got = nil
+			err := r.Feed(RawRecord{Key: key(t, "a"), Value: raw})
+			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(err, wantErr) {
+				rt.Fatalf("read %+v, %v, and alone %+v, %v", got, err, want, wantErr)
+			}
+		}
+	})
+}
+
+// A hundred thousand ids that use the same two clusters have one list of them.
+func TestNeighboursShareTheirListOfClusters(t *testing.T) {
+	var lists []*string
+	r := Replay{Entry: func(e Entry) error {
+		lists = append(lists, &e.Value.ClusterIDs[0])
+		return nil
+	}}
+	for _, clusters := range [][]string{{"us", "eu"}, {"us", "eu"}, {"us"}, {"us"}} {
+		if err := r.Feed(RawRecord{Key: key(t, "a"), Value: AppendValue(nil, &GlobalTransaction{ClusterIDs: clusters})}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lists[0] != lists[1] || lists[1] == lists[2] || lists[2] != lists[3] {
+		t.Errorf("lists at %v, want two", lists)
+	}
+}
+
 func TestATombstoneOfAClaimGivesThePartitionToNobody(t *testing.T) {
 	s := newScript(t)
 	s.claim(1, 5)

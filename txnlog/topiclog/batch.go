@@ -71,15 +71,18 @@ func appendBytes(dst, b []byte) []byte {
 // addAll appends records of the log. On error the batch is as it was.
 func (b *batch) addAll(records []txnlog.Record) error {
 	size, count := len(b.records), b.count
+	encoded := make([]byte, 0, 512) // on the stack: enough for most records
 	for _, r := range records {
-		key, err := txnlog.AppendKey(nil, r.GlobalTransactionalID)
+		key, err := txnlog.AppendKey(encoded[:0], r.GlobalTransactionalID)
 		if err != nil {
 			b.truncate(size, count)
 			return err
 		}
+		encoded = key
 		var value []byte
 		if r.Value != nil {
-			value = txnlog.AppendValue(nil, r.Value)
+			encoded = txnlog.AppendValue(key, r.Value)
+			key, value = encoded[:len(key)], encoded[len(key):]
 		}
 		b.add(key, value)
 	}
