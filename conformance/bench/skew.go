@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -31,20 +30,20 @@ func spread(all []time.Duration) Spread {
 // Skew commits transactions one after another over two clusters and notes when
 // a reader on each sees them. What it tells includes a reader's own delay.
 func Skew(ctx context.Context, o Options, transactions int) (v Visibility, err error) {
-	r := &ringRun{dir: filepath.Join(o.Dir, "skew")}
-	defer r.stop()
-	if err = r.start(ctx, o); err != nil {
-		return v, err
-	}
-	cl, err := r.open(ctx, 1)
+	p, err := newPair(ctx, o, "skew")
 	if err != nil {
 		return v, err
 	}
-	defer func() { _ = cl.Close(ctx) }() // nothing is open
+	defer p.stop()
+	cl, err := p.global(ctx, "skew", 1)
+	if err != nil {
+		return v, err
+	}
+	defer cl.close()
 	readers := map[string]<-chan time.Time{}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for name, addr := range r.addrs {
+	for name, addr := range p.addrs {
 		if readers[name], err = arrivals(ctx, addr); err != nil {
 			return v, err
 		}
@@ -52,7 +51,7 @@ func Skew(ctx context.Context, o Options, transactions int) (v Visibility, err e
 	var skew, after []time.Duration
 	const warm = 20
 	for i := range warm + transactions {
-		if _, err = commitOne(ctx, cl); err != nil {
+		if err = cl.commit(ctx); err != nil {
 			return v, err
 		}
 		told := time.Now()
@@ -76,7 +75,7 @@ func Skew(ctx context.Context, o Options, transactions int) (v Visibility, err e
 // arrivals are the times at which a read_committed reader sees records.
 func arrivals(ctx context.Context, addr string) (<-chan time.Time, error) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
+		kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
 		return nil, fmt.Errorf("a reader at %s: %w", addr, err)
 	}

@@ -206,6 +206,24 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// With kgo's own 5 s a first batch that comes while the cluster still writes the
+// markers of the transaction before waits as long.
+func TestARefusedBatchIsSoonRepeated(t *testing.T) {
+	for want, opts := range map[time.Duration][]kgo.Opt{
+		metadataPause: nil,
+		time.Second:   {kgo.MetadataMinAge(time.Second)},
+	} {
+		p, err := newParticipant("us", "id", Cluster{ClientOpts: append(opts, kgo.SeedBrokers("127.0.0.1:1"))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.kgo.OptValue(kgo.MetadataMinAge); got != want {
+			t.Errorf("kgo waits %v before it looks again, want %v", got, want)
+		}
+		p.close()
+	}
+}
+
 func TestOwnDialerIsUsed(t *testing.T) {
 	e := newEnv(t)
 	o := e.options()

@@ -105,6 +105,7 @@ type Cluster struct {
 	// ClientOpts are the options of the producer on this cluster, seed
 	// brokers at least. Idempotence and acks=all are kgo's defaults and
 	// needed. The transactional id and its timeout are overruled.
+	// kgo.MetadataMinAge is 100 ms when it is not among them.
 	//
 	// The producer may be replaced by a new one between two transactions, so
 	// options for consuming do not belong here: consume with another client.

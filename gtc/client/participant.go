@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -74,9 +75,17 @@ func newParticipant(name, transactionalID string, conf Cluster) (*participant, e
 	return p, p.renew()
 }
 
+// metadataPause is the least time between two looks at a cluster's metadata,
+// which kgo takes before it repeats a refused batch. A broker that still writes
+// the markers of the transaction before refuses the first batch of the next one
+// (CONCURRENT_TRANSACTIONS, transaction.version 2), and kgo's default of 5 s was
+// then the length of a transaction on a busy machine (measured). It is what
+// Kafka's own producer waits (retry.backoff.ms).
+const metadataPause = 100 * time.Millisecond
+
 // renew makes a new kgo client in place of the old one.
 func (p *participant) renew() error {
-	cl, err := kgo.NewClient(with(p.conf.ClientOpts,
+	cl, err := kgo.NewClient(with(with([]kgo.Opt{kgo.MetadataMinAge(metadataPause)}, p.conf.ClientOpts...),
 		kgo.TransactionalID(p.id),
 		kgo.TransactionTimeout(noTransactionTimeout),
 		kgo.Dialer(p.gate.dialer(p.dial())),

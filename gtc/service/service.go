@@ -104,7 +104,7 @@ func (o *Options) setDefaults() {
 		o.ScanInterval = 10 * time.Second
 	}
 	if o.LazyLinger == 0 {
-		o.LazyLinger = 50 * time.Millisecond
+		o.LazyLinger = time.Second
 	}
 	if o.ReloadBackoff == 0 {
 		o.ReloadBackoff = 500 * time.Millisecond

@@ -39,7 +39,8 @@ type term struct {
 	failed  error
 
 	lazy      []txnlog.Record
-	lazyBytes int // about
+	lazyOf    map[string]int // where in lazy the record of an id is
+	lazyBytes int            // about
 	lingering bool
 	// forced and durable count the forced appends; last is the newest of
 	// each id that is not durable yet, held are the effects behind it.
@@ -119,7 +120,7 @@ func (sh *shard) pause(d time.Duration) {
 // life is one term, from the claim to the first failure.
 func (sh *shard) life() error {
 	t := &term{
-		machine: gtc.NewMachine(sh.s.o.Config), last: map[string]uint64{},
+		machine: gtc.NewMachine(sh.s.o.Config), last: map[string]uint64{}, lazyOf: map[string]int{},
 		requests: map[gtc.RequestID]struct{}{}, touched: map[string]struct{}{},
 	}
 	t.ctx, t.cancel = context.WithCancel(sh.ctx)
@@ -153,7 +154,12 @@ func (sh *shard) life() error {
 	sh.carryOut(t.machine.Recover(sh.s.o.Clock.Now()))
 	sh.refused.Store(nil)
 	sh.active.Store(true)
-	return sh.serve()
+	if err = sh.serve(); err == nil && len(t.lazy) > 0 {
+		// A partition that is given up in order leaves the next owner nothing to
+		// tell again.
+		sh.append(sh.takeLazy(), 0, pointLazy)
+	}
+	return err
 }
 
 // closeTimeout is how long a partition that is given up waits for its appends
@@ -326,9 +332,17 @@ func (sh *shard) linger() {
 // thousand ids would end each one that tries it.
 const lazyRide = 128 << 10
 
-// later keeps a lazy record for the next append.
+// later keeps a lazy record for the next append. It says all of its id, so an
+// older one is not needed beside it: that one participant has answered is worth
+// a record only if the other keeps the coordinator waiting.
 func (sh *shard) later(r txnlog.Record) {
 	t := sh.term
+	if i, ok := t.lazyOf[r.GlobalTransactionalID]; ok {
+		t.lazyBytes += roughSize(r) - roughSize(t.lazy[i])
+		t.lazy[i] = r
+		return
+	}
+	t.lazyOf[r.GlobalTransactionalID] = len(t.lazy)
 	t.lazy = append(t.lazy, r)
 	if t.lazyBytes += roughSize(r); t.lazyBytes > lazyRide {
 		sh.append(sh.takeLazy(), 0, pointLazy)
@@ -338,6 +352,7 @@ func (sh *shard) later(r txnlog.Record) {
 func (sh *shard) takeLazy() []txnlog.Record {
 	records := sh.term.lazy
 	sh.term.lazy, sh.term.lazyBytes = nil, 0
+	clear(sh.term.lazyOf)
 	return records
 }
 

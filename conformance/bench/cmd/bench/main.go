@@ -32,10 +32,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	ids := flags.Int("ids", 10_000, "decided commits at the SIGKILL")
 	flags.StringVar(&o.Participant, "participant", "", "path of the participants' binary in settle; -minibroker when empty")
 	flags.BoolVar(&o.Bare, "bare", false, "settle: measure the participants without a coordinator as well")
-	flags.BoolVar(&o.Kafka, "kafka", false, "real Kafka clusters as participants of settle, ring and skew")
-	only := flags.String("only", "", "takeover, ring, skew or settle; all when empty")
-	ring := flags.Int("transactions", 200, "of skew, and of ring for each of the two clients")
-	label := flags.String("label", "mini-brokers", "how to call the participants of settle")
+	flags.BoolVar(&o.Kafka, "kafka", false, "real Kafka clusters as participants of settle, commit and skew")
+	only := flags.String("only", "", "takeover, commit, skew or settle; all when empty")
+	transactions := flags.Int("transactions", 200, "of skew")
+	turn := flags.Duration("turn", 3*time.Second, "of commit: for how long one way is measured at a time")
+	label := flags.String("label", "mini-brokers", "how to call the participants")
 	if err = flags.Parse(args); err != nil {
 		return err
 	}
@@ -63,13 +64,13 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 	}
-	if *only == "" || *only == "ring" {
-		if err = printRing(ctx, out, o, *label, *ring); err != nil {
+	if *only == "" || *only == "commit" {
+		if err = printCommits(ctx, out, o, *label, *turn); err != nil {
 			return err
 		}
 	}
 	if *only == "" || *only == "skew" {
-		if err = printSkew(ctx, out, o, *label, *ring); err != nil {
+		if err = printSkew(ctx, out, o, *label, *transactions); err != nil {
 			return err
 		}
 	}
@@ -85,15 +86,29 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return err
 }
 
-// printRing compares one id with a ring of four.
-func printRing(ctx context.Context, out io.Writer, o bench.Options, label string, transactions int) error {
-	one, many, err := bench.Ring(ctx, o, 4, transactions)
+// printCommits compares global transactions with the dual commit.
+func printCommits(ctx context.Context, out io.Writer, o bench.Options, label string, turn time.Duration) error {
+	const ring, turns = 4, 5
+	paces, err := bench.Commits(ctx, o, []int{1, 16, 64}, ring, turns, turn)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "ring, two %s: one id %.0f transactions/s, median %v; a ring of %d ids %.0f/s, median %v; ratio %.1f\n",
-		label, one.PerSecond, one.Median.Round(100*time.Microsecond), many.Ring, many.PerSecond, many.Median.Round(100*time.Microsecond), many.PerSecond/one.PerSecond)
-	return err
+	var rival float64
+	for _, p := range paces {
+		if rival == 0 || p.Way == paces[0].Way {
+			rival = p.PerSecond
+		}
+		if _, err = fmt.Fprintf(out, "commit, two %s, %2d clients, %-11s: %6.0f transactions/s, %.2f of the dual commit; %s\n",
+			label, p.Clients, p.Way, p.PerSecond, p.PerSecond/rival, show(p.Latency)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func show(s bench.Spread) string {
+	const tick = 100 * time.Microsecond
+	return fmt.Sprintf("median %v, 99 %% %v, longest %v", s.Median.Round(tick), s.P99.Round(tick), s.Max.Round(tick))
 }
 
 // printSkew says how far apart two clusters show a transaction.
@@ -101,10 +116,6 @@ func printSkew(ctx context.Context, out io.Writer, o bench.Options, label string
 	v, err := bench.Skew(ctx, o, transactions)
 	if err != nil {
 		return err
-	}
-	show := func(s bench.Spread) string {
-		const tick = 100 * time.Microsecond
-		return fmt.Sprintf("median %v, 99 %% %v, longest %v", s.Median.Round(tick), s.P99.Round(tick), s.Max.Round(tick))
 	}
 	_, err = fmt.Fprintf(out, "skew, two %s, %d transactions: between the readers of the two %s; from the answer to the second reader %s\n",
 		label, v.Transactions, show(v.Skew), show(v.After))

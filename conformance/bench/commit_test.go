@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func minibroker(t *testing.T) string {
@@ -17,13 +18,18 @@ func minibroker(t *testing.T) string {
 }
 
 // The way is tested and not the machine: what the ratio is depends on both.
-func TestRingIsMeasured(t *testing.T) {
+func TestCommitsAreMeasuredInAllWays(t *testing.T) {
 	o := Options{Minibroker: minibroker(t), Dir: t.TempDir()}
-	one, many, err := Ring(t.Context(), o, 4, 12)
+	paces, err := Commits(t.Context(), o, []int{1, 3}, 4, 1, 200*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if one.Ring != 1 || many.Ring != 4 || one.PerSecond <= 0 || many.PerSecond <= 0 || many.Median <= 0 {
-		t.Errorf("%+v, %+v", one, many)
+	if len(paces) != 6 {
+		t.Fatalf("%+v: want three ways for each of two numbers of clients", paces)
+	}
+	for _, p := range paces {
+		if p.PerSecond <= 0 || p.Latency.Median <= 0 || p.Latency.Max < p.Latency.P99 {
+			t.Errorf("%+v", p)
+		}
 	}
 }
