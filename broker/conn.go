@@ -60,10 +60,12 @@ type conn struct {
 	pending  atomic.Int32 // answers not yet written
 	held     atomic.Int64 // of the front's budget
 	draining atomic.Bool
+	drained  chan struct{}  // closed when draining
 	helpers  sync.WaitGroup // handlers, and the reader of kfake's answers
 
 	upstream  net.Conn     // to kfake; nil until the first request for it
 	forwarded chan *answer // those that kfake owes, in its order, which is ours
+	waiting   *answer      // the last one with plan.waits; the reader's
 }
 
 // answer is one place in the order of the answers. ready gives the frame with
@@ -73,6 +75,8 @@ type answer struct {
 	plan  plan
 	cost  int64       // to be given back
 	ready chan []byte // nil when nobody waits (plan.before)
+	// answered is closed when kfake has answered a request of plan.waits.
+	answered chan struct{}
 }
 
 func newConn(f *Front, l *Listener, nc net.Conn) *conn {
@@ -81,6 +85,7 @@ func newConn(f *Front, l *Listener, nc net.Conn) *conn {
 		log:       f.opts.Log.With().Stringer("client", nc.RemoteAddr()).Logger(),
 		owed:      make(chan *answer, f.opts.Config.MaxInFlight),
 		forwarded: make(chan *answer, 2*f.opts.Config.MaxInFlight),
+		drained:   make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	if l.TLS != nil {
@@ -114,6 +119,7 @@ func (c *conn) serve() {
 	if _, refused := errors.AsType[*frameError](err); refused {
 		c.log.Debug().Err(err).Msg("connection closed because of a bad request")
 	} else if !c.draining.Load() && !errors.Is(err, errUpstream) {
+		c.linger()
 		c.cancel() // the client is gone: nobody waits for what is owed
 		if !errors.Is(err, errEnded) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 			c.log.Debug().Err(err).Msg("connection lost")
@@ -131,7 +137,9 @@ func (c *conn) serve() {
 
 // drain lets the reader end; what is owed will still be answered.
 func (c *conn) drain() {
-	c.draining.Store(true)
+	if c.draining.CompareAndSwap(false, true) {
+		close(c.drained)
+	}
 	c.net.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // fails only when closed
 }
 
@@ -257,7 +265,7 @@ func (c *conn) dispatch(req *request, p plan, cost int64) error {
 // does Kafka.
 func (c *conn) forward(a *answer) error {
 	if c.upstream == nil {
-		up, err := c.f.opts.Embedded.dialAs(c.ctx, address(net.JoinHostPort(c.who.host, "0")), c.nameForEmbedded())
+		up, err := c.f.opts.Embedded.dialAs(c.ctx, c.who.host, c.nameForEmbedded())
 		if err != nil {
 			close(a.ready)
 			return fmt.Errorf("%w: %w", errUpstream, err)
@@ -284,7 +292,17 @@ func (c *conn) forward(a *answer) error {
 	if a.plan.raw != nil {
 		raw = a.plan.raw
 	}
-	return c.sendUpstream(a, raw)
+	if a.plan.waits == nil {
+		return c.sendUpstream(a, raw)
+	}
+	a.answered = make(chan struct{})
+	if err := c.sendUpstream(a, raw); err != nil {
+		return err
+	}
+	c.waiting = a
+	host, name := c.who.host, c.nameForEmbedded()
+	c.helpers.Go(func() { c.vouch(a, host, name) })
+	return nil
 }
 
 // sendUpstream writes one frame to kfake, after saying whose answer comes next.
@@ -307,6 +325,9 @@ func (c *conn) readUpstream() {
 	in := bufio.NewReaderSize(c.upstream, connBuffer)
 	for a := range c.forwarded {
 		frame, err := c.nextUpstream(in, a)
+		if a.answered != nil {
+			close(a.answered)
+		}
 		if err != nil {
 			if c.ctx.Err() == nil {
 				c.log.Debug().Err(err).Str("request", wire.NameForKey(a.req.key)).Int16("version", a.req.version).

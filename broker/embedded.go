@@ -144,7 +144,7 @@ func (e *Embedded) Close() {
 // Dial connects to kfake itself, past the front: for the node's own clients
 // that need none of what the front adds. It fits kgo.Dialer.
 func (e *Embedded) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	return e.dialAs(ctx, address("127.0.0.1:0"), e.superUser)
+	return e.dialAs(ctx, "127.0.0.1", e.superUser)
 }
 
 // hasTopic says that kfake has the topic now.

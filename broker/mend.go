@@ -46,9 +46,10 @@ func (f *Front) routeJoinGroup(req *request, body *kmsg.JoinGroupRequest) plan {
 		names[p.Name] = true
 		return twice
 	})
+	waits := &member{body.Group, body.MemberID}
 	if len(once) == len(body.Protocols) {
-		return plan{}
+		return plan{waits: waits}
 	}
 	body.Protocols = once
-	return plan{sent: body, raw: req.withBody(body)}
+	return plan{waits: waits, sent: body, raw: req.withBody(body)}
 }

@@ -21,6 +21,9 @@ type plan struct {
 	raw  []byte
 	// edit makes the client's answer of kfake's; nil: the bytes go as they are.
 	edit func(kmsg.Response) kmsg.Response
+	// waits is the member whose request kfake answers only when other members
+	// have sent theirs; nil: any other request.
+	waits *member
 	// silent requests have no answer (Produce with acks=0).
 	silent bool
 }
@@ -65,6 +68,8 @@ func (f *Front) route(req *request) plan {
 		return f.routeTxnOffsetCommit(body)
 	case *kmsg.JoinGroupRequest:
 		return f.routeJoinGroup(req, body)
+	case *kmsg.SyncGroupRequest:
+		return plan{waits: &member{body.Group, body.MemberID}}
 	case *kmsg.FetchRequest:
 		return f.routeFetch(req, body)
 	case *kmsg.MetadataRequest:

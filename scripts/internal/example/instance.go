@@ -96,12 +96,14 @@ func (w *world) disturbed(ctx context.Context, instances []*instance, total int,
 	plan := w.plan(total)
 	killed := map[string]int{}
 	last, since, said := -1, time.Now(), time.Now()
+	var still time.Duration
 	for {
 		now, failed := progress(ctx)
 		if failed != nil {
 			now = last // asked again, as long as something moves
 		}
 		if now > last {
+			still = max(still, time.Since(since))
 			last, since = now, time.Now()
 		}
 		for len(plan) > 0 && now >= plan[0].at {
@@ -111,7 +113,7 @@ func (w *world) disturbed(ctx context.Context, instances []*instance, total int,
 			plan = plan[1:]
 		}
 		if now >= total && len(plan) == 0 {
-			w.say("%d of %d; killed: %d instances, %d times the coordinator", now, total, killed["instance"], killed["gtc"])
+			w.say("%d of %d; killed: %d instances, %d times the coordinator; it stood still for %.1fs at most", now, total, killed["instance"], killed["gtc"], still.Seconds())
 			return nil
 		}
 		if err := w.revive(instances); err != nil {
