@@ -26,9 +26,11 @@ const (
 	once time.Duration = 1
 	// fetchWait is how long a broker may wait for a record to appear.
 	fetchWait = 500 * time.Millisecond
-	// fetchBytes bounds one answer, and so the memory of a replay. Larger ones
-	// are slower: 4 MiB costs a third of the throughput in copying.
-	fetchBytes = 1 << 20
+	// fetchBytes bounds one answer, and so the memory of a replay, which holds
+	// two. Measured with 500,000 records: Kafka 4.4.0 needs half the time that
+	// it needs with 1 MiB, of which a fifth is a batch that is cut off and
+	// fetched again; with 4 MiB kfake becomes slower, in copying.
+	fetchBytes = 2 << 20
 	// initTimeout is the transaction timeout of our transactional ids. They
 	// never have a transaction; it only has to be valid.
 	initTimeout = 60_000

@@ -18,7 +18,7 @@ import (
 func TestTheNextFetchIsUnderWayWhileAReplayFeeds(t *testing.T) {
 	s, c := kfakeStore(t)
 	w, _ := logtest.Claim(t, s.open(t), 0)
-	const records, size = 8, fetchBytes / 3
+	const records, size = 8, 1_000_000 // of which two fit into one answer
 	for i := range records {
 		r := logtest.Put("a", int64(i))
 		r.Value.Reason = strings.Repeat("x", size)
