@@ -265,7 +265,7 @@ func (c *conn) dispatch(req *request, p plan, cost int64) error {
 // does Kafka.
 func (c *conn) forward(a *answer) error {
 	if c.upstream == nil {
-		up, err := c.f.opts.Embedded.dialAs(c.ctx, c.who.host, c.nameForEmbedded())
+		up, err := c.f.opts.Embedded.dialAs(c.ctx, address(net.JoinHostPort(c.who.host, "0")), c.nameForEmbedded())
 		if err != nil {
 			close(a.ready)
 			return fmt.Errorf("%w: %w", errUpstream, err)
@@ -288,21 +288,17 @@ func (c *conn) forward(a *answer) error {
 			return err
 		}
 	}
+	if a.plan.ends != nil {
+		c.holdBack(a.plan.ends)
+	}
 	raw := a.req.raw
 	if a.plan.raw != nil {
 		raw = a.plan.raw
 	}
-	if a.plan.waits == nil {
-		return c.sendUpstream(a, raw)
+	if a.plan.waits != nil && c.mayJoin(a.plan.waits.group) {
+		return c.await(a, raw)
 	}
-	a.answered = make(chan struct{})
-	if err := c.sendUpstream(a, raw); err != nil {
-		return err
-	}
-	c.waiting = a
-	host, name := c.who.host, c.nameForEmbedded()
-	c.helpers.Go(func() { c.vouch(a, host, name) })
-	return nil
+	return c.sendUpstream(a, raw)
 }
 
 // sendUpstream writes one frame to kfake, after saying whose answer comes next.

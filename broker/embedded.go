@@ -33,6 +33,7 @@ type Embedded struct {
 	producers *producers
 	ln        *memoryListener
 	storage   *storage
+	syncs     syncs
 	clusterID string
 	// superUser is the name of the node's own clients, which kfake lets do
 	// everything; empty: it lets everybody, because there is no authorizer.
@@ -80,7 +81,7 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			store.sync = syncer(store.dir)
 		}
 	}
-	e := &Embedded{ln: ln, storage: store, clusterID: clusterID}
+	e := &Embedded{ln: ln, storage: store, syncs: syncs{waiting: map[chan struct{}]*member{}}, clusterID: clusterID}
 	opts = append(opts, e.accessControl(cfg)...)
 	if e.cluster, err = kfake.NewCluster(opts...); err != nil {
 		store.close()
@@ -144,7 +145,7 @@ func (e *Embedded) Close() {
 // Dial connects to kfake itself, past the front: for the node's own clients
 // that need none of what the front adds. It fits kgo.Dialer.
 func (e *Embedded) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	return e.dialAs(ctx, "127.0.0.1", e.superUser)
+	return e.dialAs(ctx, address("127.0.0.1:0"), e.superUser)
 }
 
 // hasTopic says that kfake has the topic now.

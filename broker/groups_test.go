@@ -14,6 +14,8 @@ type groupMember struct {
 	*raw
 	session    time.Duration
 	id         string
+	instance   *string // group.instance.id
+	metadata   string  // of its protocol
 	generation int32
 }
 
@@ -29,16 +31,24 @@ func (n *node) member(t *testing.T, session time.Duration) *groupMember {
 func (m *groupMember) join() {
 	m.t.Helper()
 	req := join("range")
-	req.MemberID = m.id
+	if m.instance != nil {
+		req.Version = 5
+	}
+	req.MemberID, req.InstanceID = m.id, m.instance
 	req.SessionTimeoutMillis = int32(m.session.Milliseconds())
 	req.RebalanceTimeoutMillis = int32(rebalanceTimeout.Milliseconds())
+	req.Protocols[0].Metadata = []byte(m.metadata)
 	m.send(frameOf(req, 7))
 }
 
 // joined reads its answer, and gives how many members there are when m leads.
 func (m *groupMember) joined() int {
 	m.t.Helper()
-	r := answered[*kmsg.JoinGroupResponse](m, join())
+	req := join()
+	if m.instance != nil {
+		req.Version = 5
+	}
+	r := answered[*kmsg.JoinGroupResponse](m, req)
 	if r.ErrorCode != 0 {
 		m.t.Fatalf("JoinGroup: %v", kerr.ErrorForCode(r.ErrorCode))
 	}
@@ -50,7 +60,7 @@ func (m *groupMember) joined() int {
 func (m *groupMember) sync() {
 	m.t.Helper()
 	req := kmsg.NewPtrSyncGroupRequest()
-	req.Version, req.Group, req.MemberID, req.Generation = 3, "g", m.id, m.generation
+	req.Version, req.Group, req.MemberID, req.Generation, req.InstanceID = 3, "g", m.id, m.generation, m.instance
 	m.send(frameOf(req, 7))
 }
 
@@ -96,6 +106,12 @@ func (n *node) close(t *testing.T, m *groupMember) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
+	n.settle(t)
+}
+
+// settle lets the node see what was sent before.
+func (n *node) settle(t *testing.T) {
+	t.Helper()
 	for range 50 {
 		n.serves(t)
 	}
@@ -105,6 +121,12 @@ func (n *node) close(t *testing.T, m *groupMember) {
 func (n *node) twoMembers(t *testing.T, session time.Duration) (first, second *groupMember) {
 	t.Helper()
 	first, second = n.member(t, session), n.member(t, session)
+	n.stabilise(t, first, second)
+	return first, second
+}
+
+func (n *node) stabilise(t *testing.T, first, second *groupMember) {
+	t.Helper()
 	first.join()
 	first.joined()
 	first.sync()
@@ -120,7 +142,6 @@ func (n *node) twoMembers(t *testing.T, session time.Duration) (first, second *g
 	second.sync()
 	first.synced()
 	second.synced()
-	return first, second
 }
 
 // kfake often began no session timeout for a member whose connection had ended
@@ -194,6 +215,70 @@ func TestAMemberThatWaitsForOthersDoesNotTimeOut(t *testing.T) {
 		slow.sync()
 		slow.synced()
 		waits.synced()
+	})
+}
+
+// kfake took the SyncGroup of a member that left, joined again or was replaced
+// while it waited for a JoinGroup that waits, and so waited for one member too few
+// in the next rebalance: for ever here, for the rebalance timeout elsewhere.
+func TestAMemberThatGoesWhileItsSyncGroupWaitsIsNotMiscounted(t *testing.T) {
+	start := func(t *testing.T) (n *node, leader, follower *groupMember) {
+		t.Helper()
+		n = startNode(t, nil)
+		leader, follower = n.member(t, time.Minute), n.member(t, time.Minute)
+		follower.instance = kmsg.StringPtr("i")
+		n.stabilise(t, leader, follower)
+		leader.join()
+		waitFor(t, "rebalance after the leader has joined again", follower.rebalances)
+		follower.join()
+		leader.joined()
+		follower.joined()
+		follower.sync()
+		n.settle(t)
+		return n, leader, follower
+	}
+	// Whether the leader's SyncGroup comes before or after the rebalance that
+	// the other's request begins: in the end it joins again.
+	members := func(t *testing.T, n *node, leader *groupMember) int {
+		t.Helper()
+		n.settle(t)
+		leader.sync()
+		r := answered[*kmsg.SyncGroupResponse](leader, &kmsg.SyncGroupRequest{Version: 3})
+		if r.ErrorCode != kerr.RebalanceInProgress.Code {
+			waitFor(t, "rebalance", leader.rebalances)
+		}
+		leader.join()
+		return leader.joined()
+	}
+	t.Run("leaves", func(t *testing.T) {
+		n, leader, follower := start(t)
+		leave := kmsg.NewPtrLeaveGroupRequest()
+		leave.Version, leave.Group = 3, "g"
+		leave.Members = []kmsg.LeaveGroupRequestMember{{MemberID: follower.id, InstanceID: follower.instance}}
+		n.dial(t).send(frameOf(leave, 7))
+		if got := members(t, n, leader); got != 1 {
+			t.Errorf("%d members, want 1", got)
+		}
+	})
+	t.Run("is replaced", func(t *testing.T) {
+		n, leader, follower := start(t)
+		successor := n.member(t, time.Minute)
+		successor.instance, successor.metadata = follower.instance, "other topics"
+		successor.join()
+		if got := members(t, n, leader); got != 2 {
+			t.Errorf("%d members, want 2", got)
+		}
+		successor.joined()
+	})
+	t.Run("joins again", func(t *testing.T) {
+		n, leader, follower := start(t)
+		again := n.member(t, time.Minute)
+		again.id, again.instance, again.metadata = follower.id, follower.instance, "other topics"
+		again.join()
+		if got := members(t, n, leader); got != 2 {
+			t.Errorf("%d members, want 2", got)
+		}
+		again.joined()
 	})
 }
 

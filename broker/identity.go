@@ -55,8 +55,8 @@ func (c *conn) nameForEmbedded() string {
 
 // dialAs connects to kfake under a name; without access control kfake need not
 // know it.
-func (e *Embedded) dialAs(ctx context.Context, host, name string) (net.Conn, error) {
-	c, err := e.dial(ctx, address(net.JoinHostPort(host, "0")))
+func (e *Embedded) dialAs(ctx context.Context, from net.Addr, name string) (net.Conn, error) {
+	c, err := e.dial(ctx, from)
 	if err != nil || e.superUser == "" {
 		return c, err
 	}

@@ -46,10 +46,10 @@ func (f *Front) routeJoinGroup(req *request, body *kmsg.JoinGroupRequest) plan {
 		names[p.Name] = true
 		return twice
 	})
-	waits := &member{body.Group, body.MemberID}
+	m := memberOf(body.Group, body.MemberID, body.InstanceID)
 	if len(once) == len(body.Protocols) {
-		return plan{waits: waits}
+		return plan{waits: m, ends: m}
 	}
 	body.Protocols = once
-	return plan{waits: waits, sent: body, raw: req.withBody(body)}
+	return plan{waits: m, ends: m, sent: body, raw: req.withBody(body)}
 }

@@ -45,12 +45,7 @@ type owner struct {
 
 // ask sends one request to kfake, past the front, and returns its answer.
 func (e *Embedded) ask(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	return e.askAs(ctx, "127.0.0.1", e.superUser, req)
-}
-
-// askAs is ask in place of a client.
-func (e *Embedded) askAs(ctx context.Context, host, name string, req kmsg.Request) (kmsg.Response, error) {
-	conn, err := e.dialAs(ctx, host, name)
+	conn, err := e.Dial(ctx, "", "")
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,9 @@ type plan struct {
 	// waits is the member whose request kfake answers only when other members
 	// have sent theirs; nil: any other request.
 	waits *member
+	// ends is the member whose SyncGroup, if one waits, the request puts an end
+	// to; nil: none's.
+	ends *member
 	// silent requests have no answer (Produce with acks=0).
 	silent bool
 }
@@ -69,7 +72,9 @@ func (f *Front) route(req *request) plan {
 	case *kmsg.JoinGroupRequest:
 		return f.routeJoinGroup(req, body)
 	case *kmsg.SyncGroupRequest:
-		return plan{waits: &member{body.Group, body.MemberID}}
+		return routeSyncGroup(body)
+	case *kmsg.LeaveGroupRequest:
+		return routeLeaveGroup(body)
 	case *kmsg.FetchRequest:
 		return f.routeFetch(req, body)
 	case *kmsg.MetadataRequest:
