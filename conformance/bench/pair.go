@@ -17,7 +17,8 @@ import (
 // partitions of the topic on each cluster.
 const partitions = 8
 
-// pair is two clusters and a coordinator in front of them.
+// pair is two clusters and a coordinator in front of them, with its log where
+// it belongs: on one of them if they are Kafka, and otherwise on its own disk.
 type pair struct {
 	dir   string
 	kafka []*cluster.Cluster
@@ -43,7 +44,7 @@ func (p *pair) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	properties := []string{"gtc.clusters=us,eu", "metrics.listener=127.0.0.1:19999"}
+	properties := []string{"gtc.clusters=us,eu"}
 	for i, name := range aliases {
 		if err := p.participant(ctx, o, name, free[1+i]); err != nil {
 			return err
