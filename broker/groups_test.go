@@ -148,6 +148,7 @@ func (n *node) stabilise(t *testing.T, first, second *groupMember) {
 // when its JoinGroup was answered: a process killed while it joined for the first
 // time was a member for ever. Often: it drew lots, therefore ten of them.
 func TestMembersThatDieWhileTheyJoinTimeOut(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	alive := n.member(t, time.Minute)
 	alive.join()
@@ -177,6 +178,7 @@ func TestMembersThatDieWhileTheyJoinTimeOut(t *testing.T) {
 // kfake removed members whose session timed out while their JoinGroup or
 // SyncGroup waited for others, and never answered them.
 func TestAMemberThatWaitsForOthersDoesNotTimeOut(t *testing.T) {
+	t.Parallel()
 	const session = 6 * time.Second
 	// away is a member that takes longer than the session timeout of others,
 	// and says that it lives.
