@@ -11,7 +11,7 @@ import (
 // endRequest handles EndGlobalTxn. Its parts are, in order: the transaction
 // that was decided last (a repeat), what comes after its session was ended,
 // refusals, the transaction whose votes are being taken (a repeat, or an abort
-// that overtakes it), and a new one.
+// that overtakes it), and a new one, of clusters of the session only.
 func (s *step) endRequest(r EndRequest) {
 	if msg := validateRefs(r.Participants); msg != "" {
 		s.refuse(r.Request, CodeInvalidRequest, msg)
@@ -32,6 +32,11 @@ func (s *step) endRequest(r EndRequest) {
 	}
 	if w.volatile.ending != nil {
 		w.repeatOfEnding(r)
+		return
+	}
+	// After the refusals for the sake of what is under way (C-WIRE-4).
+	if msg := w.notOfSession(r.Participants); msg != "" {
+		s.refuse(r.Request, CodeUnknownParticipant, msg)
 		return
 	}
 	w.wait(r.Request, r.TimeoutMillis)
@@ -156,9 +161,6 @@ func (w *work) closedForEnd(r EndRequest) (Code, string) {
 		return CodeHeuristicOutcome, heuristicMessage(v)
 	case busy(v):
 		return CodeConcurrentTransactions, w.pendingMessage()
-	}
-	if msg := w.notOfSession(r.Participants); msg != "" {
-		return CodeUnknownParticipant, msg
 	}
 	return CodeNone, ""
 }

@@ -187,6 +187,13 @@ const (
 	// EndUnknown: it ended, and neither its answer, nor its state, nor its
 	// control markers tell how.
 	EndUnknown
+	// EndUnfenced: the one-phase commit was not sent, because it goes by an
+	// EndTxn below version 5 and nothing has fenced a coordinator that another
+	// one has superseded. Counter-example: client and coordinator sleep. The
+	// next coordinator's scan aborts, which below v5 leaves the client its epoch.
+	// Both wake up, the client writes the rest, and asks: without a record before
+	// it, the EndTxn of the old one commits the rest without the beginning.
+	EndUnfenced
 )
 
 // EndAnswer is the result of one EndTxn.
@@ -276,6 +283,9 @@ type EndTxn struct {
 	// coordinator may have committed it without a record: an answer that
 	// proves nothing must not be taken for an abort.
 	OnePhase bool
+	// Fenced: a record was forced after this one-phase commit was asked for, so
+	// nobody else owned the log then. Below EndTxn v5 it needs that (EndUnfenced).
+	Fenced bool
 }
 
 // Reply answers a request about ID.

@@ -113,7 +113,7 @@ func (v *volatile) appendFingerprint(b []byte, cfg Config, value *txnlog.GlobalT
 	}
 	for _, d := range v.drives {
 		b = appendRef(b, d.ref)
-		b = append(b, bit(d.leftover), bit(d.inFlight), bit(d.uncertain))
+		b = append(b, bit(d.leftover), bit(d.inFlight), bit(d.fenced), bit(d.uncertain))
 		b = appendInt(b, left(d.nextTry))
 		b = appendInt(b, cfg.backoff(d.attempts+1)) // all that the count is for
 	}

@@ -36,6 +36,9 @@ type Config struct {
 	// ScanIntervalMillis is the pause between two recovery scans
 	// (global.transaction.scan.interval.ms).
 	ScanIntervalMillis int64
+	// Clusters is how many participant clusters are configured. They are
+	// counted, not named: the id of one is learned when it can be reached.
+	Clusters int
 	// MaxParticipants bounds the clusters of one session
 	// (global.transaction.max.participants).
 	MaxParticipants int
@@ -67,7 +70,7 @@ type Machine struct {
 	entries map[string]*entry
 	due     deadlines // entries that wait for a time
 	// scanned is when the last complete look at each cluster began, on the
-	// monotonic clock; an id cannot expire while a cluster cannot be asked.
+	// monotonic clock; no id can expire while a cluster cannot be asked.
 	scanned map[string]int64
 	// sweepAt is when idle ids are next looked at for expiry; 0 before
 	// Recover has started the machine.

@@ -133,9 +133,9 @@ func (w *work) resolveGiveUp(clusterID string) string {
 func (m *Machine) sweepEvery() int64 { return max(min(m.cfg.ExpirationMillis/10, 600_000), 1) }
 
 // sweep forgets ids that nobody has used for the expiration time. One that is
-// undecided, pending, heuristic or seen open stays, and so does one with a
-// cluster that could not be asked for some scans: a transaction may be open
-// there that only this record can end.
+// undecided, pending, heuristic or seen open stays, and none goes while a
+// configured cluster could not be asked for some scans: a transaction may be
+// open there that only this record can end.
 func (s *step) sweep() {
 	s.out.Changes = append(s.out.Changes, setSweep{at: s.now.Mono + s.m.sweepEvery()})
 	var ids []string
@@ -172,10 +172,29 @@ func (m *Machine) expired(e *entry, now Time) bool {
 		return false
 	}
 	for _, id := range v.ClusterIDs {
-		at, ok := m.scanned[id]
-		if !ok || now.Mono-at > 3*m.cfg.ScanIntervalMillis {
+		if !m.lookedAt(id, now) {
 			return false
 		}
 	}
-	return true
+	return m.lookedAtAll(now)
+}
+
+// lookedAt: the last complete look at the cluster is recent.
+func (m *Machine) lookedAt(clusterID string, now Time) bool {
+	at, ok := m.scanned[clusterID]
+	return ok && now.Mono-at <= 3*m.cfg.ScanIntervalMillis
+}
+
+// lookedAtAll: so it is of as many clusters as are configured. The clusters of
+// the session are not enough: an earlier session may have left something open on
+// one that was away when a later one, which does not name it, began; nobody
+// could end it any more once the id is forgotten.
+func (m *Machine) lookedAtAll(now Time) bool {
+	n := 0
+	for id := range m.scanned {
+		if m.lookedAt(id, now) {
+			n++
+		}
+	}
+	return n >= m.cfg.Clusters
 }

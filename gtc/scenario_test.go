@@ -35,9 +35,16 @@ type scenario struct {
 	epochs   map[string]int32
 }
 
+// scenarioConfig has us and eu configured.
+func scenarioConfig() Config {
+	c := DefaultConfig()
+	c.Clusters = 2
+	return c
+}
+
 func newScenario() *scenario {
 	sc := &scenario{attempts: map[string]uint64{}, epochs: map[string]int32{}}
-	sc.m = NewMachine(DefaultConfig())
+	sc.m = NewMachine(scenarioConfig())
 	sc.apply(sc.m.Recover(sc.now))
 	return sc
 }
@@ -164,7 +171,7 @@ func (sc *scenario) crash(d *datadriven.TestData) string {
 		sc.log = sc.log[:len(sc.log)-sc.lazy]
 	}
 	sc.lazy = 0
-	sc.m = NewMachine(DefaultConfig())
+	sc.m = NewMachine(scenarioConfig())
 	for _, r := range sc.log {
 		sc.m.Apply(Persist{Record: r})
 	}
@@ -248,7 +255,7 @@ func parseAnswer(s string) EndAnswer {
 	a := EndAnswer{NextProducerID: -1, NextProducerEpoch: -1, Detail: strings.TrimSuffix(f[0], "!")}
 	a.Uncertain = strings.HasSuffix(f[0], "!")
 	a.Outcome = map[string]EndOutcome{
-		"retry": EndRetry, "done": EndDone, "committed": EndCommitted, "aborted": EndAborted, "unknown": EndUnknown,
+		"retry": EndRetry, "done": EndDone, "committed": EndCommitted, "aborted": EndAborted, "unknown": EndUnknown, "unfenced": EndUnfenced,
 	}[a.Detail]
 	if a.Outcome == EndDone {
 		a.Detail = ""
@@ -340,6 +347,8 @@ func renderEffect(e Effect) string {
 		}
 		s := fmt.Sprintf("EndTxn(%s) %s:%d/%d v%d", verb, e.Participant.ClusterID, e.Participant.ProducerID, e.Participant.ProducerEpoch, e.Participant.EndTxnVersion)
 		switch {
+		case e.Fenced:
+			s += " one-phase fenced"
 		case e.OnePhase:
 			s += " one-phase"
 		case e.Sequence == 0:

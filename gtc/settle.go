@@ -40,8 +40,13 @@ func (w *work) drive(p txnlog.Participant, leftover, recovered bool) {
 func (w *work) driveOnePhase() {
 	e := w.volatile.ending
 	w.volatile.drives = append(w.volatile.drives, drive{ref: e.refs[0], inFlight: true, since: w.s.now.Mono})
+	w.sendOnePhase(false)
+}
+
+func (w *work) sendOnePhase(fenced bool) {
+	e := w.volatile.ending
 	w.s.effect(EndTxn{
-		ID: w.id, Sequence: e.sequence, Participant: participantsOf(e.refs)[0], Commit: true, OnePhase: true,
+		ID: w.id, Sequence: e.sequence, Participant: participantsOf(e.refs)[0], Commit: true, OnePhase: true, Fenced: fenced,
 	})
 }
 
@@ -65,9 +70,7 @@ func (w *work) retryDue() {
 		}
 		d.inFlight = true
 		if e := w.volatile.ending; e != nil && e.onePhase && !d.leftover {
-			w.s.effect(EndTxn{
-				ID: w.id, Sequence: e.sequence, Participant: participantsOf(e.refs)[0], Commit: true, OnePhase: true,
-			})
+			w.sendOnePhase(d.fenced)
 			continue
 		}
 		if p := w.target(d.ref, d.leftover); p != nil {
@@ -100,6 +103,13 @@ func (s *step) endAnswered(ev EndAnswered) {
 	}
 	defer w.store()
 	d := &w.volatile.drives[i]
+	if e := w.volatile.ending; ev.Answer.Outcome == EndUnfenced && e != nil && e.onePhase {
+		// The record says nothing new. That it can be written is what counts.
+		d.fenced = true
+		w.persist(false)
+		w.sendOnePhase(true)
+		return
+	}
 	d.inFlight = false
 	d.uncertain = d.uncertain || ev.Answer.Uncertain
 	d.detail = ev.Answer.Detail
@@ -146,7 +156,7 @@ func (w *work) onePhaseEnded(a EndAnswer, uncertain bool) {
 		p.State = txnlog.ParticipantComplete
 	case EndUnknown:
 		p.State, p.Detail = txnlog.ParticipantHeuristicUnknown, a.Detail
-	case EndRetry, EndDone, EndCommitted:
+	case EndRetry, EndUnfenced, EndDone, EndCommitted:
 		p.State = txnlog.ParticipantComplete
 	}
 	goOn(&p, a, uncertain)
@@ -161,7 +171,7 @@ func (w *work) participantEnded(ref ParticipantRef, a EndAnswer, uncertain bool)
 	v := w.value
 	p := w.target(ref, false)
 	switch a.Outcome {
-	case EndRetry, EndDone:
+	case EndRetry, EndUnfenced, EndDone:
 		p.State = txnlog.ParticipantComplete
 	case EndCommitted:
 		switch {

@@ -45,6 +45,7 @@ type drive struct {
 	ref      ParticipantRef
 	leftover bool
 	inFlight bool  // an EndTxn is under way; at most one
+	fenced   bool  // see EndTxn
 	attempts int64 // that ended in EndRetry
 	nextTry  int64
 	// uncertain: an earlier EndTxn may still arrive. Below EndTxn v5 it

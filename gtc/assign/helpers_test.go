@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
-	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -120,7 +119,8 @@ func (p *participants) Vote(_ context.Context, _ string, refs []gtc.ParticipantR
 	return votes
 }
 
-func (p *participants) End(_ context.Context, _ string, of txnlog.Participant, commit, _ bool) gtc.EndAnswer {
+func (p *participants) End(_ context.Context, e gtc.EndTxn) gtc.EndAnswer {
+	of, commit := e.Participant, e.Commit
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	what := "abort "

@@ -86,7 +86,7 @@ func TestEveryRowOfTheAnswerTable(t *testing.T) {
 					// What the state proves is committed, so a row that must
 					// be proved comes out as that.
 					s.state("CompleteCommit", 7, map[int16]int16{5: 4, 4: 3}[version], 1000)
-					ans := c.End(t.Context(), "tid", p, commit, false)
+					ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: p, Commit: commit})
 					checkVerdict(t, want, ans, commit, s.ends)
 					if ans.EndTxnVersion != version {
 						t.Errorf("version %d, want %d", ans.EndTxnVersion, version)
@@ -146,7 +146,7 @@ func TestACodeNotInTheTableIsRetried(t *testing.T) {
 			for _, commit := range []bool{true, false} {
 				p := branch(version)
 				fresh(c, p)
-				if ans := c.End(t.Context(), "tid", p, commit, false); ans.Outcome != gtc.EndRetry {
+				if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: p, Commit: commit}); ans.Outcome != gtc.EndRetry {
 					t.Errorf("%v, v%d, commit=%v: outcome %d, want retry", kerr.ErrorForCode(code), version, commit, ans.Outcome)
 				}
 			}
@@ -173,7 +173,7 @@ func TestAFatalAnswerIsAskedForTwice(t *testing.T) {
 				return resp
 			})
 			fresh(c, branch(version))
-			ans := c.End(t.Context(), "tid", branch(version), true, false)
+			ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: branch(version), Commit: true})
 			if ans.Outcome != gtc.EndDone {
 				t.Errorf("v%d %s, then NONE: outcome %d (%s), want done", version, row.Code.Message, ans.Outcome, ans.Detail)
 			}
@@ -255,6 +255,31 @@ func TestWhatTheStateProves(t *testing.T) {
 	}
 }
 
+// Below EndTxn v5 the epoch does not name a single transaction, so the one-phase
+// commit waits for the proof that the coordinator is not superseded.
+func TestAOnePhaseCommitBelowV5IsSentOnlyWhenFenced(t *testing.T) {
+	for _, tc := range []struct {
+		version int16
+		end     gtc.EndTxn
+		want    gtc.EndOutcome
+		sent    int
+	}{
+		{endTxnKeeps, gtc.EndTxn{Commit: true, OnePhase: true}, gtc.EndUnfenced, 0},
+		{endTxnKeeps, gtc.EndTxn{Commit: true, OnePhase: true, Fenced: true}, gtc.EndDone, 1},
+		{endTxnKeeps, gtc.EndTxn{OnePhase: true}, gtc.EndDone, 1},
+		{endTxnKeeps, gtc.EndTxn{Commit: true}, gtc.EndDone, 1},
+		{endTxnBumps, gtc.EndTxn{Commit: true, OnePhase: true}, gtc.EndDone, 1},
+	} {
+		s, c := newScripted(t)
+		s.state("Ongoing", 7, 3, 1000)
+		e := tc.end
+		e.ID, e.Participant = "tid", branch(tc.version)
+		if ans := c.End(t.Context(), e); ans.Outcome != tc.want || s.ends != tc.sent {
+			t.Errorf("%+v: outcome %d (%s) and %d EndTxn, want %d and %d", tc.end, ans.Outcome, ans.Detail, s.ends, tc.want, tc.sent)
+		}
+	}
+}
+
 // Of an only participant, which is ended without a look before, a coordinator
 // that died may have sent the commit, and only the cluster knows. Counter-
 // example: it was committed, the coordinator died before it could tell, the
@@ -286,7 +311,7 @@ func TestWhatAnEarlierCoordinatorCommittedInOnePhase(t *testing.T) {
 			commit, sole bool
 			want         gtc.EndOutcome
 		}{{true, true, tc.commit}, {false, true, tc.abort}, {false, false, tc.abortTwo}} {
-			if ans := c.End(t.Context(), "tid", p, ask.commit, ask.sole); ans.Outcome != ask.want {
+			if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: p, Commit: ask.commit, OnePhase: ask.sole, Fenced: true}); ans.Outcome != ask.want {
 				t.Errorf("v%d %s at epoch %d, commit=%v, only one=%v: outcome %d (%s), want %d",
 					tc.version, tc.state, tc.epoch, ask.commit, ask.sole, ans.Outcome, ans.Detail, ask.want)
 			}

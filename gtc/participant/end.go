@@ -28,10 +28,13 @@ import (
 // epoch valid, but its session has ended at the coordinator, so what it still
 // writes can only be aborted by the next scan.
 //
-// onePhase says that the participant is the only one and its answer the outcome
+// e.OnePhase says that the participant is the only one and its answer the outcome
 // (R5). Its commit needs no record, so a coordinator that died may have sent one
 // before an abort is asked: what does not prove the abort is not taken for it.
-func (c *Clusters) End(ctx context.Context, id string, p txnlog.Participant, commit, onePhase bool) gtc.EndAnswer {
+// Below EndTxn v5 a one-phase commit is sent only when it is fenced
+// (gtc.EndUnfenced).
+func (c *Clusters) End(ctx context.Context, e gtc.EndTxn) gtc.EndAnswer {
+	id, p := e.ID, e.Participant
 	ref := gtc.ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch}
 	cl, err := c.lookup(ctx, p.ClusterID)
 	if err != nil {
@@ -41,11 +44,10 @@ func (c *Clusters) End(ctx context.Context, id string, p txnlog.Participant, com
 	if at == nil {
 		return again(p.EndTxnVersion, "an earlier EndTxn of this participant is still in flight")
 	}
-	e := ender{c: cl, id: id, p: p, commit: commit, sole: onePhase, attempt: at}
-	ans := e.end(ctx)
-	cl.attempts.finish(keyOf(id, ref), at, ans.Outcome != gtc.EndRetry)
+	ans := (&ender{c: cl, id: id, p: p, commit: e.Commit, sole: e.OnePhase, fenced: e.Fenced, attempt: at}).end(ctx)
+	cl.attempts.finish(keyOf(id, ref), at, ans.Outcome != gtc.EndRetry && ans.Outcome != gtc.EndUnfenced)
 	if ans.Outcome == gtc.EndRetry && ans.Detail != "" {
-		cl.log.Debug().Str("transactional.id", id).Bool("commit", commit).Bool("one.phase", onePhase).Str("reason", ans.Detail).Msg("EndTxn will be repeated")
+		cl.log.Debug().Str("transactional.id", id).Bool("commit", e.Commit).Bool("one.phase", e.OnePhase).Str("reason", ans.Detail).Msg("EndTxn will be repeated")
 	}
 	return ans
 }
@@ -57,6 +59,7 @@ type ender struct {
 	p       txnlog.Participant
 	commit  bool
 	sole    bool // the only participant
+	fenced  bool // see gtc.EndTxn
 	attempt *attempt
 	version int16 // chosen by the first step when the record names none
 }
@@ -121,6 +124,11 @@ func (e *ender) ask(ctx context.Context, s *session) (ans gtc.EndAnswer, fatal b
 	}
 	if info.endTxnMax < e.version {
 		return e.again("broker %d knows EndTxn up to version %d, and version %d is needed", node, info.endTxnMax, e.version), false
+	}
+	if e.version < endTxnBumps && e.sole && e.commit && !e.fenced {
+		ans = e.again("EndTxn v%d does not name a single transaction", e.version)
+		ans.Outcome = gtc.EndUnfenced
+		return ans, false
 	}
 	if e.version < endTxnBumps && (e.attempt.sent || e.attempt.uncertain) {
 		// An earlier end may have taken effect, and the producer may have

@@ -24,7 +24,7 @@ func TestCommitAndAbortOnKfake(t *testing.T) {
 	if rec.EndTxnVersion != endTxnBumps || rec.AuditTopic != "t" || rec.StartMillis <= 0 {
 		t.Errorf("record %+v, want EndTxn v5 and an audit in t from its start", rec)
 	}
-	ans := c.End(t.Context(), "tid", rec, true, false)
+	ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
 	if ans.Outcome != gtc.EndDone || ans.NextProducerID != ref.ProducerID || ans.NextProducerEpoch != ref.ProducerEpoch+1 {
 		t.Fatalf("answer %+v, want done at the next epoch", ans)
 	}
@@ -32,7 +32,7 @@ func TestCommitAndAbortOnKfake(t *testing.T) {
 		t.Errorf("%d records visible, want 1", n)
 	}
 	// Repeats get the same answer.
-	if again := c.End(t.Context(), "tid", rec, true, false); again.Outcome != gtc.EndDone || again.NextProducerEpoch != ans.NextProducerEpoch {
+	if again := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true}); again.Outcome != gtc.EndDone || again.NextProducerEpoch != ans.NextProducerEpoch {
 		t.Errorf("repeated: %+v, want the same", again)
 	}
 	if other := settle(t, c, "tid", rec, false); other.Outcome != gtc.EndCommitted {
@@ -73,7 +73,7 @@ func TestAConnectionCutAroundEndTxn(t *testing.T) {
 				defer cancel()
 				ctx = short
 			}
-			ans := c.End(ctx, "tid", rec, true, false)
+			ans := c.End(ctx, gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
 			if ans.Outcome != gtc.EndRetry || ans.Uncertain != tc.uncertain {
 				t.Fatalf("%+v, want retry, uncertain=%v", ans, tc.uncertain)
 			}
@@ -109,11 +109,11 @@ func TestAFaultThatStopsIsOutlived(t *testing.T) {
 				return resp
 			})
 			for range 5 {
-				if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndRetry || ans.Uncertain {
+				if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true}); ans.Outcome != gtc.EndRetry || ans.Uncertain {
 					t.Errorf("%s, v%d: %+v, want retry", row.Code.Message, version, ans)
 				}
 			}
-			ans := c.End(t.Context(), "tid", rec, true, false)
+			ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
 			if ans.Outcome != gtc.EndDone || ans.NextProducerEpoch < 0 || tries != 6 {
 				t.Errorf("%s, v%d, after %d tries: %+v, want done after 6", row.Code.Message, version, tries, ans)
 			}
@@ -132,7 +132,7 @@ func TestAddressesAreAskedForAgainAfterAFailure(t *testing.T) {
 	p.write("t")
 	rec := prepared(t, c, "tid", p.ref("A"))
 	cut.mode.Store(cutAfter)
-	c.End(t.Context(), "tid", rec, true, false)
+	c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
 	cut.mode.Store(passAll)
 	var asked []string
 	a.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -155,7 +155,7 @@ func TestARepeatedV4EndDoesNotTouchTheNextTransaction(t *testing.T) {
 	s.state("Ongoing", 7, 3, 2000)
 	rec := branch(endTxnKeeps)
 	for range auditTries + 1 { // this process has not voted: it may be a repeat
-		if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome == gtc.EndDone {
+		if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true}); ans.Outcome == gtc.EndDone {
 			t.Fatalf("%+v", ans)
 		}
 	}
@@ -177,9 +177,9 @@ func TestOneEndInFlightPerParticipant(t *testing.T) {
 	p.write("t")
 	rec := prepared(t, c, "tid", p.ref("A"))
 	first := make(chan gtc.EndAnswer)
-	go func() { first <- c.End(t.Context(), "tid", rec, true, false) }()
+	go func() { first <- c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true}) }()
 	<-entered
-	ans := c.End(t.Context(), "tid", rec, true, false)
+	ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
 	close(release)
 	if ans.Outcome != gtc.EndRetry {
 		t.Errorf("second End while the first is in flight: %+v, want retry", ans)
@@ -201,7 +201,7 @@ func TestNothingIsEndedOnAnotherCluster(t *testing.T) {
 		c := drive(t, cfg)
 		ended := false
 		answer(b, keyEndTxn, func(*kmsg.EndTxnRequest) kmsg.Response { ended = true; return nil })
-		ans := c.End(t.Context(), "tid", branch(endTxnBumps), true, false)
+		ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: branch(endTxnBumps), Commit: true})
 		if ans.Outcome != gtc.EndRetry || ended {
 			t.Errorf("%+v, EndTxn sent: %v; want retry and nothing sent", ans, ended)
 		}
@@ -223,7 +223,7 @@ func TestAReplacedClusterIsNoticedBeforeEndTxn(t *testing.T) {
 	answer(b, keyEndTxn, func(*kmsg.EndTxnRequest) kmsg.Response { sent = true; return nil })
 	answers := 0
 	for range 5 {
-		if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndRetry {
+		if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true}); ans.Outcome != gtc.EndRetry {
 			t.Fatalf("%+v, want retry", ans)
 		}
 		answers++
@@ -246,7 +246,7 @@ func TestAnUnreachableClusterIsBoundedAndDelaysNobody(t *testing.T) {
 	gone := func(ctx context.Context, clusterID string, i int) {
 		p := branch(endTxnBumps)
 		p.ClusterID, p.ProducerID = clusterID, int64(i)
-		if ans := c.End(ctx, "tid", p, true, false); ans.Outcome != gtc.EndRetry || ans.Uncertain {
+		if ans := c.End(ctx, gtc.EndTxn{ID: "tid", Participant: p, Commit: true}); ans.Outcome != gtc.EndRetry || ans.Uncertain {
 			t.Errorf("cluster %s is away: %+v, want retry, nothing sent", clusterID, ans)
 		}
 	}
@@ -256,7 +256,7 @@ func TestAnUnreachableClusterIsBoundedAndDelaysNobody(t *testing.T) {
 		bounded.Go(func() { gone(t.Context(), "C", i) })
 		unbounded.Go(func() { gone(waiting, "D", i) })
 	}
-	if ans := c.End(t.Context(), "tid", rec, true, false); ans.Outcome != gtc.EndDone {
+	if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true}); ans.Outcome != gtc.EndDone {
 		t.Errorf("beside those that wait for minutes: %+v, want done", ans)
 	}
 	bounded.Wait()

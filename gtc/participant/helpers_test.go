@@ -171,7 +171,7 @@ func settle(t *testing.T, c *Clusters, id string, p txnlog.Participant, commit b
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
-		ans := c.End(ctx, id, p, commit, false)
+		ans := c.End(ctx, gtc.EndTxn{ID: id, Participant: p, Commit: commit})
 		if ans.Outcome != gtc.EndRetry {
 			return ans
 		}

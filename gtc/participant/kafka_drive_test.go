@@ -171,7 +171,7 @@ func TestKafkaALateCopyCannotEndTheNextTransaction(t *testing.T) {
 		p.write(k.topic)
 		rec := prepared(t, c, id, ref)
 		cut.mode.Store(cutAfter)
-		if ans := c.End(t.Context(), id, rec, true, false); ans.Outcome != gtc.EndRetry || !ans.Uncertain {
+		if ans := c.End(t.Context(), gtc.EndTxn{ID: id, Participant: rec, Commit: true}); ans.Outcome != gtc.EndRetry || !ans.Uncertain {
 			t.Fatalf("%+v, want retry, uncertain", ans)
 		}
 		cut.mode.Store(passAll)
@@ -291,7 +291,7 @@ func TestKafkaEndOutlivesABroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if ans := k.drive.End(t.Context(), id, rec, true, false); ans.Outcome != gtc.EndRetry {
+		if ans := k.drive.End(t.Context(), gtc.EndTxn{ID: id, Participant: rec, Commit: true}); ans.Outcome != gtc.EndRetry {
 			t.Fatalf("%+v, want retry", ans)
 		}
 	}

@@ -31,7 +31,7 @@ func TestAnEndTxnThatIsSlowHoldsUpOnlyItsLane(t *testing.T) {
 		parts[i] = prepared(t, c, fmt.Sprint("tid-", i), p.ref("A"))
 	}
 	end := func(i int) {
-		if ans := c.End(context.Background(), fmt.Sprint("tid-", i), parts[i], true, false); ans.Outcome != gtc.EndDone {
+		if ans := c.End(context.Background(), gtc.EndTxn{ID: fmt.Sprint("tid-", i), Participant: parts[i], Commit: true}); ans.Outcome != gtc.EndDone {
 			t.Errorf("tid-%d: %+v, want done", i, ans)
 		}
 	}

@@ -217,6 +217,29 @@ func TestAFencedOwnerSendsNothing(t *testing.T) {
 	oneDecision(t, store, "pay")
 }
 
+// A one-phase commit has no record before it. Below EndTxn v5 a superseded owner
+// would so commit what a client, asleep as long as it, writes after the next
+// owner's scan has aborted the beginning.
+func TestASupersededOwnerSendsNoOnePhaseCommitBelowV5(t *testing.T) {
+	store, c := memlog.NewStore(1), newClusters()
+	c.below5 = true
+	old := play(t, store, c, func(o *service.Options) { o.ReloadBackoff = time.Hour }).active()
+	s := old.open("pay", "a")
+	before := old.log.Stats()
+	decided(t, s.end(true, time.Minute), wire.OutcomeCommitted)
+	if forced := old.log.Stats().Appends - before.Appends; forced != 1 {
+		t.Errorf("%d appends before the EndTxn, want 1", forced)
+	}
+	s.sequence++
+	play(t, store, newClusters()).active()
+	if resp := s.end(true, time.Minute); resp.ErrorCode != kerr.CoordinatorLoadInProgress.Code {
+		t.Errorf("code %d outcome %d, want to ask again", resp.ErrorCode, resp.Outcome)
+	}
+	if told := c.heard(); len(told) != 1 {
+		t.Errorf("told %v, want only the commit of before", told)
+	}
+}
+
 // Case 22: paused after its append and before its EndTxn. The next owner finds
 // the commit.
 func TestTheNextOwnerFindsTheDecisionOfOneThatPausedAfterIt(t *testing.T) {

@@ -132,7 +132,7 @@ func (sh *shard) takeVotes(ctx context.Context, e gtc.TakeVotes) gtc.Event {
 
 func (sh *shard) endTxn(ctx context.Context, e gtc.EndTxn) gtc.Event {
 	p, elapsed := e.Participant, stopwatch()
-	answer := sh.s.o.Participants.End(ctx, e.ID, p, e.Commit, e.OnePhase)
+	answer := sh.s.o.Participants.End(ctx, e)
 	sh.s.metrics.endAnswered(p.ClusterID, answer.Outcome, elapsed())
 	return gtc.EndAnswered{
 		ID: e.ID, Sequence: e.Sequence,

@@ -95,7 +95,7 @@ func (m *metrics) voted(refs []gtc.ParticipantRef, votes []gtc.Vote) {
 
 // endResults are the values of the label result.
 var endResults = map[gtc.EndOutcome]string{
-	gtc.EndRetry: "retry", gtc.EndDone: "done", gtc.EndCommitted: "committed", gtc.EndAborted: "aborted", gtc.EndUnknown: "unknown",
+	gtc.EndRetry: "retry", gtc.EndDone: "done", gtc.EndCommitted: "committed", gtc.EndAborted: "aborted", gtc.EndUnknown: "unknown", gtc.EndUnfenced: "unfenced",
 }
 
 func (m *metrics) endAnswered(clusterID string, outcome gtc.EndOutcome, took time.Duration) {

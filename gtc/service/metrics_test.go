@@ -20,7 +20,6 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 	"github.com/kafka-gtc/kafka-gtc/gtc/service"
-	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/txnlog/memlog"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
@@ -51,7 +50,8 @@ func (a *answering) Vote(_ context.Context, _ string, refs []gtc.ParticipantRef)
 	return votes
 }
 
-func (a *answering) End(_ context.Context, _ string, p txnlog.Participant, _, _ bool) gtc.EndAnswer {
+func (a *answering) End(_ context.Context, e gtc.EndTxn) gtc.EndAnswer {
+	p := e.Participant
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	outcome, said := a.outcome[p.ClusterID]

@@ -34,7 +34,7 @@ import (
 type Participants interface {
 	Check(ctx context.Context, id string, clusterIDs []string) []gtc.CheckResult
 	Vote(ctx context.Context, id string, refs []gtc.ParticipantRef) []gtc.Vote
-	End(ctx context.Context, id string, p txnlog.Participant, commit, onePhase bool) gtc.EndAnswer
+	End(ctx context.Context, e gtc.EndTxn) gtc.EndAnswer
 	// Scan lists the open transactions of known ids on one cluster. With an
 	// error the list is incomplete.
 	Scan(ctx context.Context, clusterID string, known func(id string) bool) ([]gtc.OpenTransaction, error)

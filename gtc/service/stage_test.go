@@ -31,6 +31,8 @@ type clusters struct {
 	vote map[string]gtc.VoteCode
 	// end answers an EndTxn; nil is EndDone on EndTxn v5.
 	end func(ctx context.Context, id string, p txnlog.Participant, commit bool) gtc.EndAnswer
+	// below5: they end a single participant by EndTxn v4.
+	below5 bool
 	// open are what a scan finds on each cluster.
 	open      map[string][]gtc.OpenTransaction
 	scanFail  error
@@ -65,7 +67,11 @@ func (c *clusters) Vote(_ context.Context, _ string, refs []gtc.ParticipantRef) 
 	return votes
 }
 
-func (c *clusters) End(ctx context.Context, id string, p txnlog.Participant, commit, _ bool) gtc.EndAnswer {
+func (c *clusters) End(ctx context.Context, e gtc.EndTxn) gtc.EndAnswer {
+	id, p, commit := e.ID, e.Participant, e.Commit
+	if c.below5 && e.OnePhase && commit && !e.Fenced {
+		return gtc.EndAnswer{Outcome: gtc.EndUnfenced, NextProducerID: -1, NextProducerEpoch: -1}
+	}
 	what := "abort"
 	if commit {
 		what = "commit"

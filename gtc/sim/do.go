@@ -197,7 +197,7 @@ func (w *world) endAnswered(h int8, m message) {
 	}
 	if at := host.attempt(m.order); at != nil && (!m.concluded || a.Outcome != gtc.EndRetry || !at.sentBy(w, h, m.order)) {
 		at.busy = false
-		if a.Outcome != gtc.EndRetry {
+		if a.Outcome != gtc.EndRetry && a.Outcome != gtc.EndUnfenced {
 			host.settled(m.order)
 		}
 	}

@@ -105,6 +105,7 @@ type endOrder struct {
 	start    int16 // by which the record knows the transaction, 0 unknown
 	commit   bool
 	onePhase bool
+	fenced   bool
 	sequence int64
 	meant    int8 // the client transaction that the decision is about, -1 unknown
 }
@@ -113,7 +114,7 @@ func orderOf(e gtc.EndTxn) endOrder {
 	p := e.Participant
 	return endOrder{
 		cluster: clusterOf(p.ClusterID), producer: producerOf(p.ProducerID, p.ProducerEpoch), version: p.EndTxnVersion,
-		start: int16(p.StartMillis), commit: e.Commit, onePhase: e.OnePhase, sequence: e.Sequence,
+		start: int16(p.StartMillis), commit: e.Commit, onePhase: e.OnePhase, fenced: e.Fenced, sequence: e.Sequence,
 	}
 }
 
@@ -168,6 +169,10 @@ func (w *world) startEnd(h int8, o endOrder) {
 	}
 	if c.down {
 		w.endReply(h, o, gtc.EndAnswer{Detail: "unreachable"})
+		return
+	}
+	if o.version < bumps && o.onePhase && o.commit && !o.fenced {
+		w.endReply(h, o, gtc.EndAnswer{Outcome: gtc.EndUnfenced})
 		return
 	}
 	if o.version < bumps && (at.sent || at.uncertain) {

@@ -129,7 +129,7 @@ func encodeEffect(b []byte, e gtc.Effect) []byte {
 }
 
 func (o endOrder) encode(b []byte) []byte {
-	b = append(o.producer.encode(b), byte(o.cluster), byte(o.version), byte(o.start), byte(o.meant), bits(o.commit, o.onePhase))
+	b = append(o.producer.encode(b), byte(o.cluster), byte(o.version), byte(o.start), byte(o.meant), bits(o.commit, o.onePhase, o.fenced))
 	return short(b, o.sequence)
 }
 

@@ -84,7 +84,7 @@ func (m *message) text(h int8) string {
 
 func outcomeText(a answer) string {
 	s := map[gtc.EndOutcome]string{
-		gtc.EndRetry: "again", gtc.EndDone: "done", gtc.EndCommitted: "committed", gtc.EndAborted: "aborted", gtc.EndUnknown: "unknown",
+		gtc.EndRetry: "again", gtc.EndDone: "done", gtc.EndCommitted: "committed", gtc.EndAborted: "aborted", gtc.EndUnknown: "unknown", gtc.EndUnfenced: "unfenced",
 	}[a.outcome]
 	if a.uncertain {
 		s += ", a copy may be under way"
