@@ -95,10 +95,13 @@ func (m *metrics) voted(refs []gtc.ParticipantRef, votes []gtc.Vote) {
 
 // endResults are the values of the label result.
 var endResults = map[gtc.EndOutcome]string{
-	gtc.EndRetry: "retry", gtc.EndDone: "done", gtc.EndCommitted: "committed", gtc.EndAborted: "aborted", gtc.EndUnknown: "unknown", gtc.EndUnfenced: "unfenced",
+	gtc.EndRetry: "retry", gtc.EndDone: "done", gtc.EndCommitted: "committed", gtc.EndAborted: "aborted", gtc.EndUnknown: "unknown",
 }
 
 func (m *metrics) endAnswered(clusterID string, outcome gtc.EndOutcome, took time.Duration) {
+	if outcome == gtc.EndUnfenced {
+		return // nothing was sent
+	}
 	m.ends.WithLabelValues(clusterID, endResults[outcome]).Inc()
 	m.endSeconds.WithLabelValues(clusterID).Observe(took.Seconds())
 }
