@@ -103,7 +103,8 @@ type GlobalTransaction struct {
 	InstanceID         UUID
 	PreviousInstanceID UUID
 	// SessionEnded: the coordinator aborted a transaction of this session
-	// because of its timeout; a later EndGlobalTxn needs InitGlobalTxn first.
+	// because of its timeout or an operator; a later EndGlobalTxn needs
+	// InitGlobalTxn first.
 	SessionEnded bool
 	// ClusterIDs are the participants the session may use.
 	ClusterIDs []string

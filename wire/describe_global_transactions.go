@@ -183,8 +183,8 @@ type DescribeGlobalTransactionsResponseGlobalTransaction struct {
 	// How long, in milliseconds, a transaction of this session may stay undecided.
 	TimeoutMillis int32
 
-	// True when the coordinator ended the session by its timeout: the client has to call
-	// InitGlobalTxn.
+	// True when the session was ended by its timeout or by an operator: the client has to
+	// call InitGlobalTxn.
 	SessionEnded bool
 
 	// The cluster ids of the session.

@@ -168,18 +168,22 @@ type EndGlobalTxnResponse struct {
 	ThrottleMillis int32
 
 	// 0: Outcome tells what is known. HEURISTIC_OUTCOME: Outcome is the decision, and a
-	// participant ended against it. Any other code: nothing is known from this answer.
+	// participant ended against it; with Outcome 0, the id's last transaction is torn, or
+	// nobody can tell how this one ended. Any other code: nothing is known of the outcome;
+	// PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND and GLOBAL_TRANSACTION_TOO_OLD are final,
+	// and never mean aborted.
 	ErrorCode int16
 
 	// What went wrong and how to mend it, or why a commit that was asked for became an
 	// abort, or null.
 	ErrorMessage *string
 
-	// 0 not decided yet (ask again with the same request), 1 committed, 2 aborted. A
-	// decided outcome never changes.
+	// 0 unknown (with ErrorCode 0: not decided yet, ask again with the same request), 1
+	// committed, 2 aborted. A decided outcome never changes.
 	Outcome int8
 
-	// Where each participant stands.
+	// Where each participant of the decision stands; none when nothing is known of this
+	// transaction.
 	Participants []EndGlobalTxnResponseParticipant
 
 	// UnknownTags are the tagged fields of a newer peer.

@@ -26,8 +26,8 @@ type InitGlobalTxnRequest struct {
 	// The cluster ids of all participants that transactions of this session may have.
 	ClusterIDs []string
 
-	// Identifies the client instance: a repeated or late copy of this request does not
-	// fence its own sender.
+	// Drawn at random by the client for each new session: a repeated or late copy of this
+	// request does not fence its own sender.
 	InstanceID [16]byte
 
 	// UnknownTags are the tagged fields of a newer peer.

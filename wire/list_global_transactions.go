@@ -24,7 +24,7 @@ type ListGlobalTransactionsRequest struct {
 	// all.
 	PatternFilter *string
 
-	// True to list only ids with a heuristic participant.
+	// True to list only ids with a heuristic participant that no operator has forgotten.
 	HeuristicOnly bool
 
 	// UnknownTags are the tagged fields of a newer peer.
@@ -211,10 +211,12 @@ type ListGlobalTransactionsResponseGlobalTransaction struct {
 	// default is -1.
 	AgeMillis int64
 
-	// True when a participant ended, or may have ended, against the decision.
+	// True when a participant ended, or may have ended, against the decision, and no
+	// operator has forgotten it.
 	Heuristic bool
 
-	// The cluster ids of the participants that have not acknowledged the decision.
+	// The cluster ids of the participants and leftovers that have not ended; none while
+	// Ongoing.
 	PendingClusterIDs []string
 
 	// UnknownTags are the tagged fields of a newer peer.

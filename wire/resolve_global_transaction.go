@@ -106,7 +106,8 @@ type ResolveGlobalTransactionResponse struct {
 	// What went wrong and how to mend it, or null.
 	ErrorMessage *string
 
-	// The state of the id after the action, empty on error.
+	// The recorded state after the action; with INVALID_TXN_STATE, the one that forbids it;
+	// empty on any other error.
 	State string
 
 	// UnknownTags are the tagged fields of a newer peer.
