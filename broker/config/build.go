@@ -110,14 +110,22 @@ func (b *builder) coordinator(c *Config) {
 // coordinator and then begin a transaction (C-EXP-2).
 const clientSilence = time.Hour
 
+// looksOld is how many scan intervals old the last look at a cluster may be that
+// still counts (C-EXP-1).
+const looksOld = 3
+
 // expiration refuses to forget ids that are in use: a client that aborts by
 // itself is not heard of for that hour, and then has a transaction open for up to
-// its timeout.
+// its timeout, of which looks that are three intervals old show nothing.
 func (b *builder) expiration(g *GlobalTransactions) {
-	const expiration, maxTimeout = "global.transactional.id.expiration.ms", "global.transaction.max.timeout.ms"
-	if least := clientSilence + g.MaxTimeout; g.TransactionalIDExpiration < least {
-		b.Refuse(expiration, "is less than an hour, for which a living client may be silent, and %s, %d ms: write %d or more",
-			maxTimeout, g.MaxTimeout.Milliseconds(), least.Milliseconds())
+	const (
+		expiration   = "global.transactional.id.expiration.ms"
+		maxTimeout   = "global.transaction.max.timeout.ms"
+		scanInterval = "global.transaction.scan.interval.ms"
+	)
+	if least := clientSilence + g.MaxTimeout + looksOld*g.ScanInterval; g.TransactionalIDExpiration < least {
+		b.Refuse(expiration, "is less than an hour, for which a living client may be silent, %s, %d ms, and three times %s, %d ms: write %d or more",
+			maxTimeout, g.MaxTimeout.Milliseconds(), scanInterval, g.ScanInterval.Milliseconds(), least.Milliseconds())
 	}
 }
 

@@ -194,7 +194,7 @@ func TestBadConfigurationIsNamedWithItsLine(t *testing.T) {
 		"no servers":               {file: "process.roles=broker,gtc\ngtc.clusters=us", key: "gtc.cluster.us.bootstrap.servers", says: "missing"},
 		"server without port":      {file: "process.roles=broker,gtc\ngtc.clusters=us\ngtc.cluster.us.bootstrap.servers=x", key: "gtc.cluster.us.bootstrap.servers", line: 3, says: "host:port"},
 		"same cluster id":          {file: twoClusters + "gtc.cluster.us.cluster.id=a\ngtc.cluster.eu.cluster.id=a", key: "gtc.cluster.eu.cluster.id", line: 7, says: "us already"},
-		"an id in use forgotten":   {file: "process.roles=broker,gtc\nglobal.transaction.max.timeout.ms=60000\nglobal.transactional.id.expiration.ms=3659999", key: "global.transactional.id.expiration.ms", line: 3, says: "write 3660000 or more"},
+		"an id in use forgotten":   {file: "process.roles=broker,gtc\nglobal.transaction.max.timeout.ms=60000\nglobal.transactional.id.expiration.ms=3689999", key: "global.transactional.id.expiration.ms", line: 3, says: "write 3690000 or more"},
 		"too few replicas":         {file: "process.roles=gtc\ngtc.clusters=us\ngtc.cluster.us.bootstrap.servers=x:1\ngtc.home.bootstrap.servers=x:1\nglobal.transaction.state.log.replication.factor=1", key: "global.transaction.state.log.min.isr", says: "2 in-sync replicas cannot be had of 1"},
 		"replicas of one broker":   {file: twoClusters + "global.transaction.state.log.replication.factor=3", key: "global.transaction.state.log.replication.factor", line: 6, says: "one replica"},
 		"ssl key without TLS":      {file: twoClusters + "gtc.cluster.us.ssl.truststore.location=/x", key: "gtc.cluster.us.ssl.truststore.location", line: 6, says: "no effect"},

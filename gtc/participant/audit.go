@@ -34,8 +34,8 @@ const (
 	auditWaitMillis = 100
 )
 
-// errNoMarker: the partition has been read to its end, or cannot be read, and
-// proves nothing.
+// errNoMarker: the partition has been read to its end, or is gone, and proves
+// nothing.
 var errNoMarker = errors.New("no control marker proves how it ended")
 
 // audit reads control markers of p's audit partition. It returns committed or
@@ -94,7 +94,9 @@ func (s *session) leader(ctx context.Context, topic string, partition int32) (in
 	return 0, fmt.Errorf("%w: the topic has no such partition any more", errNoMarker)
 }
 
-// auditError tells what will not get better by asking again from what will.
+// auditError tells what will not get better by asking again from what will. A
+// right that is missing will: once it is granted the partition proves the outcome,
+// and to call that unknown before would tear the transaction for good.
 func auditError(code int16) error {
 	err := kerr.ErrorForCode(code)
 	switch {
@@ -103,7 +105,7 @@ func auditError(code int16) error {
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.OffsetOutOfRange):
 		return fmt.Errorf("%w: %w", errNoMarker, err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		return fmt.Errorf("%w: %w; grant the coordinator's principal READ on the topic to let it look", errNoMarker, err)
+		return fmt.Errorf("operator: grant the coordinator's principal READ and DESCRIBE on the topic, until then nobody knows how it ended: %w", err)
 	default:
 		return err
 	}

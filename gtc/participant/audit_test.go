@@ -2,8 +2,11 @@ package participant
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
@@ -151,5 +154,70 @@ func TestWhatNobodyCanTellIsUnknown(t *testing.T) {
 	}
 	if ans := settle(t, c, "tid", never, true); ans.Outcome != gtc.EndUnknown {
 		t.Errorf("commit of what was never seen open and has moved on: %+v, want unknown", ans)
+	}
+}
+
+// The partition that would prove the outcome cannot be read for want of READ, or
+// not even be found for want of DESCRIBE. To call the outcome unknown would tear
+// the transaction for good, and a grant proves it.
+func TestAnAuditWaitsForTheRightToRead(t *testing.T) {
+	denied := kerr.TopicAuthorizationFailed.Code
+	for name, deny := range map[string]func(*kfake.Cluster, *atomic.Bool){
+		"DESCRIBE, for the leader": func(a *kfake.Cluster, on *atomic.Bool) {
+			answer(a, int16(kmsg.Metadata), func(req *kmsg.MetadataRequest) kmsg.Response {
+				if !on.Load() || len(req.Topics) != 1 {
+					return nil
+				}
+				resp := req.ResponseKind().(*kmsg.MetadataResponse)
+				resp.Topics = []kmsg.MetadataResponseTopic{{Topic: req.Topics[0].Topic, ErrorCode: denied}}
+				return resp
+			})
+		},
+		"DESCRIBE, for the offset": func(a *kfake.Cluster, on *atomic.Bool) {
+			answer(a, int16(kmsg.ListOffsets), func(req *kmsg.ListOffsetsRequest) kmsg.Response {
+				if !on.Load() {
+					return nil
+				}
+				resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+				resp.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: "t", Partitions: []kmsg.ListOffsetsResponseTopicPartition{{ErrorCode: denied, Offset: -1}}}}
+				return resp
+			})
+		},
+		"READ": func(a *kfake.Cluster, on *atomic.Bool) {
+			answer(a, int16(kmsg.Fetch), func(req *kmsg.FetchRequest) kmsg.Response {
+				if !on.Load() {
+					return nil
+				}
+				resp := req.ResponseKind().(*kmsg.FetchResponse)
+				resp.Topics = []kmsg.FetchResponseTopic{{Topic: "t", Partitions: []kmsg.FetchResponseTopicPartition{{ErrorCode: denied, HighWatermark: -1}}}}
+				return resp
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := fake(t, "A")
+			c := drive(t, at("a", a.ListenAddrs()...))
+			p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
+			p.write("t")
+			rec := prepared(t, c, "tid", p.ref("A"))
+			if ans := settle(t, c, "tid", rec, true); ans.Outcome != gtc.EndDone {
+				t.Fatalf("%+v", ans)
+			}
+			newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...).ref("A")
+			var on atomic.Bool
+			on.Store(true)
+			deny(a, &on)
+			for range 2 * auditTries {
+				ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
+				if ans.Outcome != gtc.EndRetry {
+					t.Fatalf("%+v, want it asked again", ans)
+				}
+				contains(t, ans.Detail, "grant the coordinator's principal READ and DESCRIBE")
+			}
+			on.Store(false)
+			if ans := settle(t, c, "tid", rec, true); ans.Outcome != gtc.EndDone {
+				t.Errorf("with the right: %+v, want done", ans)
+			}
+		})
 	}
 }

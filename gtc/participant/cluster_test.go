@@ -3,6 +3,7 @@ package participant
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,4 +30,15 @@ func TestThatAClusterIsAwayIsSaidOnce(t *testing.T) {
 	if st := c.status(); !st.Reachable || st.LastError != "" {
 		t.Errorf("%+v, want reachable", st)
 	}
+}
+
+// Two names of one cluster would be waited for in vain: ids expire after a look
+// at as many clusters as are configured.
+func TestOneClusterThatIsConfiguredTwiceIsNamed(t *testing.T) {
+	a := fake(t, "A")
+	c := drive(t, at("us", a.ListenAddrs()...), at("eu", a.ListenAddrs()...))
+	eventually(t, func() bool {
+		ids, err := c.ClusterIDs(t.Context())
+		return slices.Equal(ids, []string{"A"}) && err != nil && strings.Contains(err.Error(), `"us" and "eu" are one cluster`)
+	})
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ClusterIDs lists the clusters that can be asked now. Those whose id is not
-// known yet are asked for it; the error names the ones that could not be.
+// known yet are asked for it; the error names the ones that could not be, and two
+// that are one cluster: ids expire only after a look at as many as are configured.
 func (c *Clusters) ClusterIDs(ctx context.Context) ([]string, error) {
 	ids := make([]string, len(c.all))
 	errs := make([]error, len(c.all))
@@ -23,9 +25,14 @@ func (c *Clusters) ClusterIDs(ctx context.Context) ([]string, error) {
 		}
 		ids[i] = s.clusterID
 	})
-	known := ids[:0]
-	for _, id := range ids {
-		if id != "" {
+	known := make([]string, 0, len(ids))
+	for i, id := range ids {
+		switch first := slices.Index(ids, id); {
+		case id == "":
+		case first < i:
+			errs[i] = fmt.Errorf("clusters %q and %q are one cluster, %s, and no id expires while it is configured twice; remove one of them",
+				c.all[first].cfg.Alias, c.all[i].cfg.Alias, id)
+		default:
 			known = append(known, id)
 		}
 	}

@@ -51,7 +51,7 @@ func startCoordinator(ctx context.Context, opts broker.Options, f flags) (_ brok
 	parts.add(func() error { participants.Close(); return nil })
 	o := service.Options{
 		Authorizer: authorizer(opts),
-		Log:        log, Participants: participants, Config: coreConfig(cfg), Clock: clock, Logger: opts.Log,
+		Log:        log, Participants: participants, Config: coreConfig(cfg, participants), Clock: clock, Logger: opts.Log,
 		NodeID: opts.Node.ID, Host: opts.Node.Host, Port: opts.Node.Port, Reachable: reachable(participants),
 		ScanInterval: cfg.GlobalTransactions.ScanInterval, Fault: fault,
 	}
@@ -98,9 +98,10 @@ func drained(ctx context.Context, end func(context.Context) error) error {
 	return end(ctx)
 }
 
-func coreConfig(cfg *config.Config) gtc.Config {
+func coreConfig(cfg *config.Config, participants *participant.Clusters) gtc.Config {
 	g, c := cfg.GlobalTransactions, gtc.DefaultConfig()
 	c.MaxTimeoutMillis = int32(g.MaxTimeout.Milliseconds())
+	c.Clusters = len(participants.Clusters())
 	c.MaxParticipants, c.MaxIDs = int(g.MaxParticipants), int(g.MaxIDsPerPartition)
 	c.ExpirationMillis = g.TransactionalIDExpiration.Milliseconds()
 	c.RetryBackoffMaxMillis = g.RetryBackoffMax.Milliseconds()

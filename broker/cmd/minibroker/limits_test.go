@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/kafka-gtc/kafka-gtc/gtc/participant"
+	"github.com/kafka-gtc/kafka-gtc/gtc/service"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -32,5 +34,20 @@ func TestLimitsOfGlobalTransactions(t *testing.T) {
 		if r := a.init(id, 2, us); r.ErrorCode != 0 || r.GlobalEpoch != before.GlobalEpoch+1 {
 			t.Errorf("%s, which is there, begins another session: %+v", id, r)
 		}
+	}
+}
+
+// Ids expire after a look at as many clusters as there are, the node's own among
+// them: a number that is too small would forget what is open on one that is away.
+func TestTheCoreCountsTheConfiguredClusters(t *testing.T) {
+	cfg := testConfig(t, "process.roles=broker,gtc", "listeners=PLAINTEXT://127.0.0.1:0", "log.dirs="+t.TempDir(),
+		"gtc.clusters=us,eu", "gtc.cluster.us.bootstrap.servers=127.0.0.1:1", "gtc.cluster.eu.bootstrap.servers=127.0.0.1:1")
+	participants, err := openParticipants(cfg, service.SystemClock(), quiet(), participant.Config{Alias: "this cluster"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer participants.Close()
+	if got := coreConfig(cfg, participants).Clusters; got != 3 {
+		t.Errorf("%d clusters, want 3", got)
 	}
 }

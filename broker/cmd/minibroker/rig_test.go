@@ -144,7 +144,7 @@ func newCoordinatorWith(t *testing.T, clusters map[string]participantCluster, ch
 		t.Fatal(err)
 	}
 	o := service.Options{
-		Log: rig.log, Participants: participants, Config: coreConfig(cfg), Clock: clock, Logger: quiet(),
+		Log: rig.log, Participants: participants, Config: coreConfig(cfg, participants), Clock: clock, Logger: quiet(),
 		NodeID: node.ID, Host: node.Host, Port: node.Port, ScanInterval: cfg.GlobalTransactions.ScanInterval,
 		// Lazy records stay out of the count until a forced one takes them along.
 		LazyLinger: time.Hour,
