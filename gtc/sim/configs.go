@@ -31,6 +31,7 @@ func Searches() []Search {
 		s("one participant: takeover, scan and session timeout", r5, one, budget{claims: 1, scans: 1, ticks: -1}),
 		s("one participant, EndTxn v4: takeover, losses", r4, one, budget{claims: 1, giveUps: 1, breaks: 1}),
 		s("one participant, EndTxn v4: takeover, scan and session timeout", r4, one, budget{claims: 1, scans: 1, ticks: -1}),
+		s("one participant, EndTxn v4: takeover, scan, and clients that write on", r4, one, budget{claims: 1, scans: 1, ticks: -1, more: 1}),
 	}
 }
 
@@ -74,6 +75,7 @@ func RuleSearches() []Search {
 		// Without patience, so that the coordinator tells what it knows.
 		{withoutR5, v5[:1], one, 1, 1, 0, budget{claims: 1, giveUps: 1, scans: 1, ticks: -1}},
 		{withoutR5Record, v5[:1], one, 1, 1, never, budget{claims: 1, giveUps: 1}},
+		{unfencedOnePhase, v4, one, 1, 1, never, budget{claims: 1, scans: 1, ticks: -1, more: 1}},
 	}
 	var out []Search
 	for _, r := range table {

@@ -48,11 +48,16 @@ var actions = [...]func(w *world, m move){
 		s := w.shape.sets[m.b]
 		w.begin(m.a, s.writes&w.all(), s.listed&w.all())
 	},
-	mvWrite:     func(w *world, m move) { w.write(m.a, m.b) },
-	mvWriteMore: func(w *world, m move) { w.clients[m.a].phase, w.clients[m.a].todo = writes, 1<<m.b },
-	mvEnd:       func(w *world, m move) { w.clients[m.a].phase = wantsEnd },
-	mvAbort:     func(w *world, m move) { w.abort(m.a) },
-	mvAbortOn:   func(w *world, m move) { w.abortOn(m.a, m.b) },
+	mvWrite: func(w *world, m move) { w.write(m.a, m.b) },
+	mvWriteMore: func(w *world, m move) {
+		if !w.fine {
+			w.budget.more--
+		}
+		w.clients[m.a].phase, w.clients[m.a].todo = writes, 1<<m.b
+	},
+	mvEnd:     func(w *world, m move) { w.clients[m.a].phase = wantsEnd },
+	mvAbort:   func(w *world, m move) { w.abort(m.a) },
+	mvAbortOn: func(w *world, m move) { w.abortOn(m.a, m.b) },
 	mvDie: func(w *world, m move) {
 		w.budget.deaths--
 		w.leave(m.a)

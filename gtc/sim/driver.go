@@ -171,7 +171,7 @@ func (w *world) startEnd(h int8, o endOrder) {
 		w.endReply(h, o, gtc.EndAnswer{Detail: "unreachable"})
 		return
 	}
-	if o.version < bumps && o.onePhase && o.commit && !o.fenced {
+	if o.version < bumps && o.onePhase && o.commit && !o.fenced && w.mutant != unfencedOnePhase {
 		w.endReply(h, o, gtc.EndAnswer{Outcome: gtc.EndUnfenced})
 		return
 	}

@@ -14,7 +14,7 @@ func (w *world) encode(b []byte) []byte {
 	g := &w.budget
 	b = append(b,
 		byte(g.claims), byte(g.crashes), byte(g.breaks), byte(g.giveUps), byte(g.late),
-		byte(g.scans), byte(g.ticks), byte(g.outsiders), byte(g.failures))
+		byte(g.scans), byte(g.more), byte(g.ticks), byte(g.outsiders), byte(g.failures))
 	for k := range w.n {
 		b = w.clusters[k].encode(b)
 	}

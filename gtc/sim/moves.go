@@ -112,6 +112,9 @@ func (w *world) clientMoves(b []move, i int8) []move {
 		if c.phase == wantsEnd && !c.known && (!w.txns[c.txn].asked && !w.healing || w.mutant == withoutR4) {
 			b = append(b, move{mvAbort, i, 0})
 		}
+		if w.budget.more > 0 && c.phase == wantsEnd && !w.txns[c.txn].asked {
+			b = w.writesOn(b, i)
+		}
 	case initialises:
 		for k := range int8(w.n) {
 			if c.stale&(1<<k) != 0 && c.waiting&(1<<k) == 0 {
@@ -132,10 +135,8 @@ func (w *world) clientMoves(b []move, i int8) []move {
 		}
 	case written:
 		b = append(b, move{mvEnd, i, 0}, move{mvAbort, i, 0})
-		for k := range int8(w.n) {
-			if w.fine && w.txns[c.txn].open&(1<<k) != 0 {
-				b = append(b, move{mvWriteMore, i, k})
-			}
+		if w.fine {
+			b = w.writesOn(b, i)
 		}
 	case aborts:
 		for k := range int8(w.n) {
@@ -144,6 +145,17 @@ func (w *world) clientMoves(b []move, i int8) []move {
 			}
 		}
 	case waitsInit, waitsEnd:
+	}
+	return b
+}
+
+// writesOn: the client does not know whether what it has written is still open.
+func (w *world) writesOn(b []move, i int8) []move {
+	x := &w.txns[w.clients[i].txn]
+	for k := range int8(w.n) {
+		if (x.open|x.aborted|x.committed)&(1<<k) != 0 {
+			b = append(b, move{mvWriteMore, i, k})
+		}
 	}
 	return b
 }

@@ -39,6 +39,9 @@ const (
 	// withoutR5Record does not let the record follow an only participant that
 	// had committed.
 	withoutR5Record Mutant = "without-R5-record"
+	// unfencedOnePhase sends the commit of an only participant below EndTxn v5
+	// without a record before it.
+	unfencedOnePhase Mutant = "unfenced-one-phase"
 	// givesUp takes a participant that does not answer for one that has ended,
 	// nobody knows how, without an operator's word.
 	givesUp Mutant = "gives-up-by-itself"
@@ -51,7 +54,7 @@ func Mutants() []Mutant {
 	return []Mutant{
 		effectBeforeAppend, noFence, forgottenDeadline, oldEpochAccepted, presumedCommit, voteSkipped,
 		withoutR1, withoutR2, withoutR3, withoutR3Ended, withoutR4, withoutR5, withoutR5Record,
-		givesUp, expiredIsAborted,
+		unfencedOnePhase, givesUp, expiredIsAborted,
 	}
 }
 

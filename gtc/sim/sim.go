@@ -167,6 +167,11 @@ func (w *world) lately(rng *rand.Rand, ws *weights) {
 		w.budget.ages, ws[mvAge] = int8(pick(1, 2)), pick(5, 20)
 		ws[mvClock], ws[mvScan], w.budget.scans = 3, 5, 40
 	}
+	if rng.IntN(8) == 0 {
+		// Clients that sleep in the middle of a transaction, and owners that
+		// are superseded meanwhile.
+		ws[mvWriteMore], ws[mvEnd], ws[mvScan], ws[mvTick], ws[mvClaim] = 40, 4, 10, 30, 4
+	}
 }
 
 // draw makes a mood: how likely each kind of move is.

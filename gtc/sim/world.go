@@ -74,6 +74,7 @@ type budget struct {
 	giveUps   int8 // of clients that wait, by which requests are repeated
 	late      int8 // requests that arrive when their sender listens no more
 	scans     int8
+	more      int8 // times that a client writes on before it asks
 	ticks     int8 // -1: unlimited
 	outsiders int8
 	failures  int8 // of appends
