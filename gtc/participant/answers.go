@@ -102,7 +102,7 @@ var Answers = []Answer{
 	},
 	{
 		kerr.RequestTimedOut, Retry, Retry, Retry, Retry,
-		"the append was not acknowledged in time: it may have taken effect",
+		"not answered by Apache Kafka here, which says COORDINATOR_NOT_AVAILABLE: the append may have taken effect",
 	},
 	{
 		kerr.UnknownServerError, Retry, Retry, Retry, Retry,
@@ -114,7 +114,7 @@ var Answers = []Answer{
 	},
 	{
 		kerr.ClusterAuthorizationFailed, Alarm, Alarm, Alarm, Alarm,
-		"the coordinator's principal is refused by the cluster: ends once it is let in",
+		"not answered by Apache Kafka here; a cluster that refuses the coordinator's principal: ends once it is let in",
 	},
 	{
 		kerr.UnsupportedVersion, Alarm, Alarm, Alarm, Alarm,
