@@ -47,7 +47,8 @@ func (q *Producer) settle(req kmsg.Request, code func(kmsg.Response) int16) (res
 	return resp, got
 }
 
-// NoTimeout is the transaction timeout that Kafka never ages out.
+// NoTimeout is the transaction timeout that Kafka never ages out (4.0.0 and older
+// do after these 24.8 days).
 const NoTimeout = math.MaxInt32 * time.Millisecond
 
 // Producer initialises a producer of the id, which ends and fences whatever the

@@ -10,9 +10,9 @@ type Profile struct {
 	Join string
 }
 
-// noTimeout opts a cluster in to transactions that it never ages out, with
-// stable APIs only: an InitProducerId that asks for this very timeout gets one
-// that is stored as "none" (measured on 3.9.1 and 4.4.0).
+// noTimeout opts a cluster in with stable APIs only: an InitProducerId may ask
+// for this very timeout. 4.4.0 never ages such a transaction out, 3.9.1 after
+// these 24.8 days.
 const noTimeout = "transaction.max.timeout.ms=2147483647"
 
 // The profiles. They differ in what a participant can be: how it opted in, and

@@ -17,8 +17,9 @@
 //	txn.Produce(ctx, "eu", &kgo.Record{Topic: "credits", Value: credit}, nil)
 //	result, err := txn.Commit(ctx)
 //
-// The clusters need no change but one setting, by which they never end a
-// transaction by themselves: transaction.max.timeout.ms=2147483647, or
+// The clusters need no change but one setting, by which they let a transaction
+// wait for its decision: transaction.max.timeout.ms=2147483647 (which Kafka 4.0
+// and older take at its word: 24.8 days), or
 // transaction.two.phase.commit.enable=true (KIP-939). The consumers need
 // isolation.level=read_committed, as with every Kafka transaction, and nothing
 // else.

@@ -21,7 +21,8 @@ const (
 	maxRing = 16
 
 	// noTransactionTimeout is the transaction timeout that Kafka stores for a
-	// transaction that it never ends by itself. Only the global timeout ends
+	// transaction that it never ends by itself (4.0.0 and older do after these
+	// 24.8 days). Only the global timeout ends
 	// an undecided transaction (case: a participant that times out by itself
 	// between the vote and its EndTxn ends against the decision).
 	noTransactionTimeout = math.MaxInt32 * time.Millisecond

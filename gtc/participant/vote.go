@@ -9,7 +9,9 @@ import (
 )
 
 // unlimited is the transaction timeout that both ways to opt in store, and the
-// only one that never ends a prepared transaction: 2,147,483,647 ms.
+// only one that never ends a prepared transaction: 2,147,483,647 ms. (Brokers
+// that do not know KIP-939, seen in 3.9.1 and 4.0.0, end it after these 24.8
+// days, TransactionStateManager.timedOutTransactions; there is no longer one.)
 const unlimited = 1<<31 - 1
 
 // Vote looks at every participant transaction, all clusters at once, and says
