@@ -470,7 +470,7 @@ func answers(t *testing.T, p page) {
 	}
 	rows := p.table(t, "answer")
 	last := rows[len(rows)-1]
-	same(t, "the last row", last[:5], []string{"any other, or none", "again", "again", "again", "again"})
+	same(t, "the last row", last[:2], []string{"any other, or none", "again"})
 	rows = rows[:len(rows)-1]
 	if len(rows) != len(participant.Answers) {
 		t.Fatalf("KIP.md has %d answers, the code %d", len(rows), len(participant.Answers))
@@ -480,7 +480,10 @@ func answers(t *testing.T, p page) {
 		if a.Code != nil {
 			name = fmt.Sprintf("%s (%d)", a.Code.Message, a.Code.Code)
 		}
-		same(t, name, rows[i], []string{name, words[a.CommitV5], words[a.AbortV5], words[a.CommitV4], words[a.AbortV4], a.Means})
+		if a.AbortV5 != a.CommitV5 || a.CommitV4 != a.CommitV5 || a.AbortV4 != a.CommitV5 {
+			t.Errorf("%s: KIP.md has one column for all four ends", name)
+		}
+		same(t, name, rows[i], []string{name, words[a.CommitV5], a.Means})
 	}
 }
 
