@@ -92,6 +92,35 @@ func TestAWriterThatWasAsleepTooLongDoesNotWrite(t *testing.T) {
 	}
 }
 
+// The machine was suspended, during which the monotonic clock stood still.
+func TestAWriterWhoseMachineWasSuspendedTooLongDoesNotWrite(t *testing.T) {
+	s, _ := kfakeStore(t)
+	w, _ := logtest.Claim(t, s.open(t), 0)
+	at := &w.(*writer).ackAt // nothing is in flight
+	at.wall = at.wall.Add(-13 * time.Hour)
+	if err := logtest.Append(t, w, logtest.Put("a", 1)); !errors.Is(err, txnlog.ErrUnknownFate) {
+		t.Fatalf("append after 13 hours of suspension gives %v, want ErrUnknownFate", err)
+	}
+	if n := len(values(t, s, 0)); n != 0 {
+		t.Fatalf("%d records were written", n)
+	}
+}
+
+func TestTimeBetweenIsThatOfTheClockThatShowsMore(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct{ mono, wall, want time.Duration }{
+		"both":        {time.Hour, time.Hour, time.Hour},
+		"suspended":   {time.Minute, time.Hour, time.Hour},
+		"set back":    {time.Hour, -time.Hour, time.Hour},
+		"set forward": {0, time.Hour, time.Hour},
+	} {
+		s := stamp{mono: now.Add(-c.mono), wall: now.Round(0).Add(-c.wall)}
+		if got := s.elapsed(now); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestSequencesBeginAnewBeforeTheyEnd(t *testing.T) {
 	s, _ := kfakeStore(t)
 	w, _ := logtest.Claim(t, s.open(t), 0)

@@ -3,6 +3,7 @@
 package topiclog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -87,6 +89,7 @@ func TestFaultsOnKafka(t *testing.T) {
 			testContradictions(t, func(t *testing.T) *store { return kafkaStore(t, c) })
 		})
 		t.Run("an unclean leader election is refused", func(t *testing.T) { testUnclean(t, kafkaStore(t, c)) })
+		t.Run("a broker that forgets the fence early is refused", func(t *testing.T) { testForgetful(t, kafkaStore(t, c)) })
 		t.Run("an old owner's re-init is fenced and disturbs nobody", func(t *testing.T) { testZombieReInit(t, kafkaStore(t, c)) })
 	})
 }
@@ -99,6 +102,51 @@ func testUnclean(t *testing.T, s *store) {
 	if setting, ok := errors.AsType[*SettingError](err); !ok || setting.Setting != "unclean.leader.election.enable" {
 		t.Fatalf("got %v, want unclean.leader.election.enable refused", err)
 	}
+}
+
+// testForgetful: the setting is dynamic, and by default a day.
+func testForgetful(t *testing.T, s *store) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.addrs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	admin := kadm.NewClient(client)
+	change := func(ctx context.Context, change kadm.AlterConfig) {
+		change.Name = producerExpiration
+		resp, err := admin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{change})
+		if err = errors.Join(err, resp[0].Err); err != nil {
+			t.Errorf("%s: %v", producerExpiration, err)
+		}
+	}
+	open := func() error {
+		var out bytes.Buffer
+		o := s.options()
+		o.Logger = zerolog.New(&out)
+		l, err := Open(t.Context(), o)
+		if err == nil {
+			l.Close()
+		}
+		if out.Len() > 0 {
+			t.Errorf("warned of: %s", out.String())
+		}
+		return err
+	}
+	if err = open(); err != nil {
+		t.Fatalf("with what Kafka has by default: %v", err)
+	}
+	short := "600000"
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // that of the test has ended
+		defer cancel()
+		change(ctx, kadm.AlterConfig{Op: kadm.DeleteConfig})
+	})
+	change(t.Context(), kadm.AlterConfig{Op: kadm.SetConfig, Value: &short})
+	eventually(t, "ten minutes to be refused", func() bool { // a broker hears of it a moment later
+		setting, ok := errors.AsType[*BrokerSettingError](open())
+		return ok && setting.Have == short
+	})
 }
 
 func testZombieReInit(t *testing.T, s *store) {

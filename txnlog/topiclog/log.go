@@ -36,7 +36,9 @@ var _ txnlog.Log = (*Log)(nil)
 
 // Open checks that the topic is what the options say, creating it if they
 // allow, and returns the log. A topic that contradicts them is refused with a
-// *SettingError.
+// *SettingError, and brokers that forget early who owns a partition with a
+// *BrokerSettingError. The second setting can change while brokers run, and is
+// looked at here only.
 func Open(ctx context.Context, options Options) (*Log, error) {
 	o, err := options.withDefaults()
 	if err != nil {

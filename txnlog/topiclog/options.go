@@ -11,8 +11,8 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
-// Clock is time as the log sees it. It must be monotonic: Now is compared with
-// earlier readings only.
+// Clock is time as the log sees it. Now is compared with earlier readings only; it
+// should have a monotonic reading beside the wall clock's, as time.Now has.
 type Clock interface {
 	Now() time.Time
 	// After returns a channel that receives once d has passed.
@@ -24,8 +24,9 @@ type Clock interface {
 type Options struct {
 	// ClientOpts reach the home cluster: seed brokers, TLS, SASL, dialer.
 	// The principal needs Describe, Read, Write and DescribeConfigs on the
-	// topic (and Create, with Create), and Write on the transactional ids
-	// "__gtc-*".
+	// topic (and Create, with Create), Write on the transactional ids
+	// "__gtc-*", and DescribeConfigs on the cluster to have the brokers'
+	// producer.id.expiration.ms checked.
 	ClientOpts []kgo.Opt
 	// Topic is txnlog.Topic by default.
 	Topic string

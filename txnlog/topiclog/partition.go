@@ -147,15 +147,16 @@ func retriable(err error) bool {
 }
 
 // retry calls fn until it succeeds or fails for good, or ctx or limit ends;
-// limit 0 is none.
+// limit 0 is none. The limit is by both clocks: a batch is not sent again after the
+// machine was suspended for a day, when nobody may remember who owns the partition.
 func (p *partition) retry(ctx context.Context, what string, limit time.Duration, fn func(context.Context) error) error {
-	start, backoff := p.o.Clock.Now(), backoffStart
+	start, backoff := stampOf(p.o.Clock.Now()), backoffStart
 	for {
 		err := bounded(ctx, fn)
 		if err == nil || !retriable(err) {
 			return err
 		}
-		if ctx.Err() != nil || (limit > 0 && p.o.Clock.Now().Sub(start) >= limit) {
+		if ctx.Err() != nil || (limit > 0 && start.elapsed(p.o.Clock.Now()) >= limit) {
 			return err
 		}
 		p.stats.retries.Add(1)

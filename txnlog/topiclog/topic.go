@@ -26,6 +26,8 @@ func (e *SettingError) Error() string {
 		e.Topic, e.Setting, e.Have, e.Want)
 }
 
+const logAppendTime = "LogAppendTime"
+
 // ensureTopic makes sure that the topic is what the configuration says,
 // creating it when that is allowed.
 func ensureTopic(ctx context.Context, client *kgo.Client, o *Options) error {
@@ -42,7 +44,10 @@ func ensureTopic(ctx context.Context, client *kgo.Client, o *Options) error {
 			if err := checkTopic(detail, o); err != nil {
 				return err
 			}
-			return checkConfigs(ctx, admin, o)
+			if err := checkConfigs(ctx, admin, o); err != nil {
+				return err
+			}
+			return checkBrokers(ctx, admin, o)
 		case detail.Err != nil && !errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
 			return fmt.Errorf("topiclog: cannot describe topic %s: %w", o.Topic, detail.Err)
 		case !o.Create:
@@ -72,7 +77,7 @@ func createTopic(ctx context.Context, admin *kadm.Client, o *Options) error {
 		// A coordinator whose clock is an hour ahead would be refused with
 		// INVALID_TIMESTAMP under CreateTime (message.timestamp.after.max.ms),
 		// and no decision must depend on its clock.
-		"message.timestamp.type": set("LogAppendTime"),
+		"message.timestamp.type": set(logAppendTime),
 	}, o.Topic)
 	if errors.Is(err, kerr.InvalidReplicationFactor) {
 		err = fmt.Errorf("%w; set global.transaction.state.log.replication.factor and .min.isr to what the home cluster has brokers for", err)
@@ -134,6 +139,15 @@ func checkConfig(key, have string, o *Options) error {
 		// An unclean leader forgets what every replica had acknowledged.
 		if have == "true" {
 			return o.contradiction(key, have, "false")
+		}
+	case "message.timestamp.type":
+		// Brokers forget a producer, and with it the fence, by the time stamp
+		// of its last batch (ProducerStateManager). Counter-example under
+		// CreateTime: the clock of the new owner is a day slow, so its claim is
+		// forgotten as soon as it is written, and the owner before may write
+		// again.
+		if have != logAppendTime {
+			return o.contradiction(key, have, logAppendTime)
 		}
 	case "max.message.bytes":
 		if n, err := strconv.Atoi(have); err != nil || n < o.BatchBytes+batchOverhead {

@@ -24,6 +24,7 @@ func testContradictions(t *testing.T, newTopic func(t *testing.T) *store) {
 		"cleanup.policy":       {nil, map[string]string{"cleanup.policy": "delete"}, "cleanup.policy", "delete"},
 		"cleanup.policy both":  {nil, map[string]string{"cleanup.policy": "compact,delete"}, "cleanup.policy", "compact,delete"},
 		"max.message.bytes":    {nil, map[string]string{"max.message.bytes": "1000"}, "max.message.bytes", "1000"},
+		"CreateTime":           {nil, map[string]string{"message.timestamp.type": "CreateTime"}, "message.timestamp.type", "CreateTime"},
 		"more than configured": {nil, map[string]string{"min.insync.replicas": "2"}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

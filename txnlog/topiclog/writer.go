@@ -13,8 +13,9 @@ import (
 const (
 	// maxSilence is how long a writer may have had no acknowledgement and
 	// still write. The broker forgets the fence with the producer state of
-	// the newer owner, producer.id.expiration.ms (a day) after that owner's
-	// last write: a writer that slept longer could write past it.
+	// the newer owner, producer.id.expiration.ms (a day, see checkBrokers)
+	// after that owner's last write: a writer that slept longer could write
+	// past it.
 	maxSilence = 12 * time.Hour
 	// maxSequence is where the epoch is bumped, which begins the sequence
 	// anew: Kafka and kfake disagree on what follows 2^31-2.
@@ -33,7 +34,7 @@ type writer struct {
 	me       producer
 	sequence int32
 	initAt   time.Time
-	ackAt    time.Time
+	ackAt    stamp
 
 	mu      sync.Mutex
 	queue   []*batch
@@ -48,7 +49,7 @@ var _ txnlog.Writer = (*writer)(nil)
 // called when the writer is dead or closed.
 func newWriter(p *partition, me producer, onEnd func(*writer)) *writer {
 	now := p.o.Clock.Now()
-	w := &writer{p: p, me: me, sequence: 1, initAt: now, ackAt: now}
+	w := &writer{p: p, me: me, sequence: 1, initAt: now, ackAt: stampOf(now)}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = ctx
 	w.end = sync.OnceFunc(func() {
@@ -186,13 +187,13 @@ func (w *writer) write(b *batch) error {
 
 func (w *writer) acknowledged(records int32) {
 	w.sequence += records
-	w.ackAt = w.p.o.Clock.Now()
+	w.ackAt = stampOf(w.p.o.Clock.Now())
 }
 
 // fresh makes sure that the broker's fence holds for us and that count records
 // have sequence numbers.
 func (w *writer) fresh(count int32) error {
-	if silent := w.p.o.Clock.Now().Sub(w.ackAt); silent > maxSilence {
+	if silent := w.ackAt.elapsed(w.p.o.Clock.Now()); silent > maxSilence {
 		return w.p.wrap(fmt.Errorf("%w: nothing was acknowledged for %s, and after a day the broker forgets who owns the partition", txnlog.ErrUnknownFate, silent))
 	}
 	if w.sequence > maxSequence-count {

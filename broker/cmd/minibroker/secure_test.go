@@ -203,7 +203,7 @@ func newGuardedWorld(t *testing.T) *guardedWorld {
 		grant{"gtc", onTopic, "__global_transaction_state", ops(opDescribe, opRead, opWrite, opDescribeConfigs, opCreate)},
 		grant{"gtc", onTxn, "__gtc-*", ops(opWrite)},
 		grant{"gtc", onGroup, "__gtc-coordinators", ops(opRead)},
-		grant{"gtc", onCluster, acl.ClusterName, ops(opDescribe)},
+		grant{"gtc", onCluster, acl.ClusterName, ops(opDescribe, opDescribeConfigs)},
 		grant{"alice", onTxn, "pay-*", ops(opWrite, acl.TwoPhaseCommit)},
 		grant{"mallory", onTxn, "mallory-*", ops(opWrite, acl.TwoPhaseCommit)},
 		grant{"ops", onTxn, "pay-*", ops(opDescribe)},
