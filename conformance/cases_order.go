@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -50,8 +51,8 @@ var orderCases = []Case{
 		Wrong: []wrong.Fault{recodes(kerr.ProducerFenced, wire.UnknownParticipant)},
 	},
 	{
-		ID: "LIFE-35", Clauses: []string{"C-END-4"}, Needs: links,
-		Title: "While an end is under way, smaller and larger numbers are refused, and it goes on", Means: "A late copy takes the place of a client's present transaction.",
+		ID: "LIFE-35", Clauses: []string{"C-END-4", "C-WIRE-4"}, Needs: links,
+		Title: "While an end is under way, smaller and larger numbers and other lists are refused, and it goes on", Means: "A late copy takes the place of a client's present transaction.",
 		Run: func(r *Run) {
 			h := r.holdEnds(r.A)
 			s := r.OpenWith(r.ID(), longEnough, r.A)
@@ -61,18 +62,42 @@ var orderCases = []Case{
 			req.TimeoutMillis = int32((30 * time.Second).Milliseconds())
 			wait := r.Go(func() { r.Answered(r.Decide(req), nil, wire.OutcomeCommitted) })
 			h.reached()
+			// A cluster that is none of the session's is the last to be refused.
+			foreign := append(slices.Clone(req.Participants), wire.EndGlobalTxnRequestParticipant{ClusterID: r.B.ID, ProducerID: 1})
 			for _, c := range []struct {
 				number int64
+				list   []wire.EndGlobalTxnRequestParticipant
 				want   error
-			}{{req.Sequence - 1, kerr.InvalidRequest}, {req.Sequence + 1, kerr.ConcurrentTransactions}} {
+			}{
+				{req.Sequence - 1, req.Participants, kerr.InvalidRequest},
+				{req.Sequence + 1, req.Participants, kerr.ConcurrentTransactions},
+				{req.Sequence - 1, foreign, kerr.InvalidRequest},
+				{req.Sequence, foreign, kerr.InvalidRequest},
+				{req.Sequence + 1, foreign, kerr.ConcurrentTransactions},
+			} {
 				other := *req
-				other.Sequence, other.TimeoutMillis = c.number, 0
+				other.Sequence, other.Participants, other.TimeoutMillis = c.number, c.list, 0
 				r.Answered(r.Ask(&other), c.want, wire.OutcomeUnknown)
 			}
 			h.now()
 			wait()
 			r.Sees(r.A, s.Topic, "v")
 		},
-		Wrong: []wrong.Fault{hides(kerr.InvalidRequest), hides(kerr.ConcurrentTransactions)},
+		Wrong: []wrong.Fault{
+			hides(kerr.InvalidRequest), hides(kerr.ConcurrentTransactions), refusesForeignFirst(kerr.InvalidRequest), refusesForeignFirst(kerr.ConcurrentTransactions),
+		},
 	},
+}
+
+// refusesForeignFirst is a target that looks at the clusters of a list before it
+// looks at what is under way.
+func refusesForeignFirst(before error) wrong.Fault {
+	return wrong.Answers("looks at the clusters before what is refused with "+errName(before),
+		func(req *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) bool {
+			if resp.ErrorCode != codeFor(before) || len(req.Participants) < 2 {
+				return false
+			}
+			resp.ErrorCode = wire.UnknownParticipant.Code
+			return true
+		})
 }
