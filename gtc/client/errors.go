@@ -17,6 +17,11 @@ var (
 	ErrTxnOpen = errors.New("client: the transaction before is not ended: call its Commit or Abort until the outcome is known")
 	// ErrTxnEnded: the transaction takes no more records.
 	ErrTxnEnded = errors.New("client: the transaction is ending or has ended")
+	// ErrTxnOld: the first record or offset came so long after Begin that the
+	// coordinator may have forgotten the id, and would not end the transaction
+	// if this client died. It is refused and the transaction aborts; begin
+	// another. Half an hour after Begin is early enough.
+	ErrTxnOld = errors.New("client: the first record comes too long after Begin: begin another transaction")
 	// ErrCommitted is Abort's answer when commit had been asked for before
 	// and has won.
 	ErrCommitted = errors.New("client: the transaction was already committed")
@@ -33,7 +38,8 @@ var (
 // transaction.
 type AbortedError struct {
 	// Cause is why: a *RecordError, an error of CommitOffsets, a
-	// *ProducerError, ErrAborted, ErrBefore, or the coordinator's reason.
+	// *ProducerError, ErrTxnOld, ErrAborted, ErrBefore, or the coordinator's
+	// reason.
 	Cause error
 }
 

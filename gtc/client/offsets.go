@@ -27,6 +27,7 @@ import (
 //   - *StaleGroupError when the group has moved on: the member was replaced, or
 //     its generation has passed, so somebody else may have the partitions,
 //   - *OffsetsError for what else is wrong with the offsets,
+//   - ErrTxnOld when they are the first of the transaction and come too late,
 //   - ErrTxnEnded after Commit or Abort was called.
 //
 // What may pass (a coordinator that moves or loads, markers of the transaction
@@ -59,13 +60,12 @@ func (t *Txn) CommitOffsets(ctx context.Context, g Group, offsets map[string]map
 func (t *Txn) enterGroup(g Group) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended {
-		return 0, ErrTxnEnded
+	if err := t.open(); err != nil {
+		return 0, err
 	}
 	for i, p := range t.session.participants {
 		if p.clusterID == g.clusterID {
-			t.touched[i].Store(true)
-			t.calls.Add(1)
+			t.admit(i)
 			return i, nil
 		}
 	}

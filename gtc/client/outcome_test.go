@@ -574,7 +574,7 @@ func TestAnIdleClientAsksForItsSessionAgain(t *testing.T) {
 	cl := e.open(t)
 	for i, want := range []int{1, 2, 2} {
 		if i == 1 {
-			cl.slots[0].session.granted = time.Now().Add(-2 * grantedFor)
+			cl.slots[0].session.granted = momentOf(time.Now().Add(-grantedFor / 2))
 		}
 		txn := begin(t, cl)
 		if got := e.count(wire.KeyInitGlobalTxn); got != want {
@@ -587,6 +587,49 @@ func TestAnIdleClientAsksForItsSessionAgain(t *testing.T) {
 		t.Errorf("%d InitProducerId, want 1", got)
 	}
 }
+
+// Begin is not what the coordinator counts from: the cluster hears of a
+// transaction with its first record or offset. If that came a week later the id
+// may be forgotten, and nobody would end it if this client died.
+func TestATransactionThatBeginsTooLateIsRefused(t *testing.T) {
+	for name, late := range map[string]moment{
+		"asleep":    momentOf(time.Now().Add(-grantedFor - time.Minute)),
+		"suspended": {mono: time.Now(), wall: time.Now().Round(0).Add(-grantedFor - time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			cl := e.open(t)
+			for what, first := range map[string]func(*Txn) error{
+				"record": func(txn *Txn) error {
+					return txn.ProduceSync(t.Context(), "us", kgo.StringRecord("late")).FirstErr()
+				},
+				"offset": func(txn *Txn) error {
+					g := Group{clusterID: txn.session.participants[0].clusterID, id: "g", generation: noGeneration}
+					return txn.CommitOffsets(t.Context(), g, map[string]map[int32]kgo.EpochOffset{"t": {0: {}}})
+				},
+			} {
+				txn := begin(t, cl)
+				txn.granted = late
+				if err := first(txn); !errors.Is(err, ErrTxnOld) {
+					t.Errorf("the first %s: %v, want ErrTxnOld", what, err)
+				}
+				if _, err := txn.Commit(deadline(t, patience)); !errors.Is(err, ErrTxnOld) || !aborted(err) {
+					t.Errorf("Commit after the %s = %v, want aborted for it", what, err)
+				}
+			}
+			txn := begin(t, cl)
+			produce(t, txn, "us", "a")
+			txn.granted = late // only the first counts
+			produce(t, txn, "us", "b")
+			commit(t, txn)
+			if got, want := visible(t, e.us.addr), []string{"a", "b"}; !slices.Equal(got, want) {
+				t.Errorf("us shows %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func aborted(err error) bool { return errors.As(err, new(*AbortedError)) }
 
 func TestOutcomeNoLongerRemembered(t *testing.T) {
 	for _, code := range []int16{wire.GlobalTransactionTooOld.Code, kerr.TransactionalIDNotFound.Code} {

@@ -28,13 +28,32 @@ type session struct {
 	// fenced: the coordinator has refused this instance.
 	fenced error
 	// granted is when InitGlobalTxn last succeeded.
-	granted time.Time
+	granted moment
 }
 
-// grantedFor is how long InitGlobalTxn is taken for granted. The coordinator
-// forgets an id that is not heard of (after seven days by default), and then
-// nobody would abort what a client that dies has left open.
-const grantedFor = time.Hour
+const (
+	// grantedFor is how long InitGlobalTxn is taken for granted: the first
+	// record or offset of a transaction comes within it (C-EXP-2). The
+	// coordinator forgets an id that is not heard of (after seven days by
+	// default), and then nobody would abort what a client that dies has left
+	// open.
+	grantedFor = time.Hour
+	// renewAfter is when Begin asks again, so that half an hour is left for
+	// the first record.
+	renewAfter = grantedFor / 2
+)
+
+// moment is a time by both clocks of the machine: the monotonic one stands still
+// while a Linux machine is suspended, the wall clock can be set back.
+type moment struct{ mono, wall time.Time }
+
+func momentOf(now time.Time) moment { return moment{mono: now, wall: now.Round(0)} }
+
+// age is by the clock that shows more.
+func (m moment) age() time.Duration {
+	now := time.Now()
+	return max(now.Sub(m.mono), now.Round(0).Sub(m.wall))
+}
 
 func newSession(o Options, id string) (*session, error) {
 	s := &session{
@@ -131,7 +150,7 @@ func (s *session) start(ctx context.Context) error {
 // refresh makes the session fit for another transaction.
 func (s *session) refresh(ctx context.Context) error {
 	stale := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale })
-	if s.fenced == nil && (stale || time.Since(s.granted) > grantedFor) {
+	if s.fenced == nil && (stale || s.granted.age() > renewAfter) {
 		err := s.initialise(ctx)
 		if _, fenced := errors.AsType[*FencedError](err); !fenced {
 			return err
@@ -236,7 +255,7 @@ func (s *session) initGlobalTxn(ctx context.Context) error {
 		}
 		// The coordinator may have lost the lazy record of the last one.
 		s.epoch, s.sequence = resp.GlobalEpoch, max(s.sequence, resp.Sequence)
-		s.granted = time.Now()
+		s.granted = momentOf(time.Now())
 		return nil
 	})
 }

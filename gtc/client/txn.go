@@ -15,10 +15,12 @@ import (
 // Commit and Abort take turns.
 type Txn struct {
 	session *session
+	granted moment        // of the session, when this was begun
 	touched []atomic.Bool // by index into session.participants
 
 	mu      sync.Mutex
 	ended   bool  // takes no more records
+	began   bool  // a record or an offset was admitted
 	failure error // of the first record or offset that was not written
 
 	calls sync.WaitGroup // Produce and CommitOffsets calls under way
@@ -47,6 +49,7 @@ func newTxn(s *session, before *Txn) *Txn {
 	}
 	return &Txn{
 		session: s,
+		granted: s.granted,
 		before:  before,
 		decided: make(chan struct{}),
 		touched: make([]atomic.Bool, len(s.participants)),
@@ -160,17 +163,36 @@ func (t *Txn) ProduceSync(ctx context.Context, cluster string, rs ...*kgo.Record
 func (t *Txn) enter(cluster string) (*participant, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended {
-		return nil, ErrTxnEnded
+	if err := t.open(); err != nil {
+		return nil, err
 	}
 	for i, p := range t.session.participants {
 		if p.name == cluster {
-			t.touched[i].Store(true)
-			t.calls.Add(1)
+			t.admit(i)
 			return p, nil
 		}
 	}
 	return nil, &UnknownClusterError{Cluster: cluster}
+}
+
+// open reports whether a record or an offset may come; t.mu is held. To the
+// clusters a transaction begins with the first, so that is what must not come
+// after the coordinator may have forgotten the id.
+func (t *Txn) open() error {
+	switch {
+	case t.ended:
+		return ErrTxnEnded
+	case !t.began && t.granted.age() > grantedFor:
+		return ErrTxnOld
+	}
+	return nil
+}
+
+// admit takes note of a call about the participant i; t.mu is held.
+func (t *Txn) admit(i int) {
+	t.began = true
+	t.touched[i].Store(true)
+	t.calls.Add(1)
 }
 
 func (t *Txn) fail(err error) {
