@@ -115,23 +115,23 @@ func testForgetful(t *testing.T, s *store) {
 	admin := kadm.NewClient(client)
 	change := func(ctx context.Context, change kadm.AlterConfig) {
 		change.Name = producerExpiration
-		resp, err := admin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{change})
-		if err = errors.Join(err, resp[0].Err); err != nil {
-			t.Errorf("%s: %v", producerExpiration, err)
+		resp, alterErr := admin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{change})
+		if alterErr != nil || resp[0].Err != nil {
+			t.Errorf("%s: %v, %+v", producerExpiration, alterErr, resp)
 		}
 	}
 	open := func() error {
 		var out bytes.Buffer
 		o := s.options()
 		o.Logger = zerolog.New(&out)
-		l, err := Open(t.Context(), o)
-		if err == nil {
+		l, openErr := Open(t.Context(), o)
+		if openErr == nil {
 			l.Close()
 		}
 		if out.Len() > 0 {
 			t.Errorf("warned of: %s", out.String())
 		}
-		return err
+		return openErr
 	}
 	if err = open(); err != nil {
 		t.Fatalf("with what Kafka has by default: %v", err)
