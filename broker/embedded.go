@@ -67,6 +67,8 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			// ones: a crash in between loses the partition, and with it
 			// what the coordinator decided. So it does not compact.
 			"log.cleaner.backoff.ms": "2147483647",
+			// It never forgets a producer, and the coordinator's log asks.
+			"producer.id.expiration.ms": "2147483647",
 		}),
 		kfake.WithLogger(store),
 	}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kafka-gtc/kafka-gtc/broker"
 	"github.com/kafka-gtc/kafka-gtc/gtc/client"
 )
 
@@ -36,5 +39,31 @@ func TestTheNodesOwnClusterTakesPartWithoutBeingNamed(t *testing.T) {
 		if got := visibleOn(t, c, topic); !slices.Equal(got, []string{"both"}) {
 			t.Errorf("%s shows %v", name, got)
 		}
+	}
+}
+
+// The log asks its brokers how long they remember a producer. The node's own never
+// forgets one, and says so: a warning at every start would be read once.
+func TestTheLogOnTheNodesOwnBrokerWarnsOfNothing(t *testing.T) {
+	cfg := testConfig(t, "process.roles=broker,gtc", "listeners=PLAINTEXT://127.0.0.1:0", "log.dirs="+t.TempDir(),
+		"global.transaction.state.log.num.partitions=1")
+	ln, node, err := listenOne(t.Context(), cfg.NodeID, cfg.Listeners[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	embedded, err := broker.OpenEmbedded(cfg, node, nil, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer embedded.Close()
+	var out bytes.Buffer
+	log, err := openLog(t.Context(), broker.Options{Config: cfg, Node: node, Embedded: embedded, Log: zerolog.New(&out).Level(zerolog.WarnLevel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Close()
+	if out.Len() > 0 {
+		t.Errorf("warned of: %s", out.String())
 	}
 }
