@@ -69,10 +69,13 @@ type Inside struct {
 // Insides are the clauses that cannot be seen from outside in the time of a run.
 var Insides = map[string]Inside{
 	"C-EXP-2": {"an hour passes, and a node does not start", map[string][]string{
-		"gtc/client": {"TestAnIdleClientAsksForItsSessionAgain"}, "broker/config": {"TestBadConfigurationIsNamedWithItsLine"},
+		"gtc/client": {"TestAnIdleClientAsksForItsSessionAgain", "TestATransactionThatBeginsTooLateIsRefused"}, "broker/config": {"TestBadConfigurationIsNamedWithItsLine"},
 	}},
 	"C-LOG-6": {"hours and days pass", map[string][]string{
-		"txnlog/topiclog": {"TestTheClaimIsKeptAlive", "TestAWriterThatWasAsleepTooLongDoesNotWrite", "TestAnOldOwnersReInitDoesNotTakeThePartitionBack"},
+		"txnlog/topiclog": {
+			"TestTheClaimIsKeptAlive", "TestAWriterThatWasAsleepTooLongDoesNotWrite", "TestAWriterWhoseMachineWasSuspendedTooLongDoesNotWrite",
+			"TestABrokerThatForgetsTheFenceEarlyIsRefused", "TestAnOldOwnersReInitDoesNotTakeThePartitionBack",
+		},
 	}},
 	"C-LOG-7": {"the log's topic is deleted, and its leader moves", map[string][]string{
 		"txnlog/topiclog": {"TestALeaderThatMovesIsFollowed", "TestATopicCreatedAnewIsNotTheSameLog"},
