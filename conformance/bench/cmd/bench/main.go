@@ -89,7 +89,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 // printCommits compares global transactions with the dual commit.
 func printCommits(ctx context.Context, out io.Writer, o bench.Options, label string, turn time.Duration) error {
 	const ring, turns = 4, 5
-	paces, err := bench.Commits(ctx, o, []int{1, 16, 64}, ring, turns, turn)
+	clients := []int{1, 16}
+	if o.Kafka { // on mini-brokers 64 wait too long for one another (README, differences)
+		clients = append(clients, 64)
+	}
+	paces, err := bench.Commits(ctx, o, clients, ring, turns, turn)
 	if err != nil {
 		return err
 	}
