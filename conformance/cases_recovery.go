@@ -176,15 +176,17 @@ var deaths = []Case{
 			s := r.Open()
 			started := make(chan struct{})
 			began := r.Go(func() { r.crash(nil); close(started) })
-			var answers int
+			nodes := list(r.s.target.Bootstrap)
+			var asked, answers int
 			r.Until("an answer after the start", func() (bool, string) {
 				select {
 				case <-started:
 				default:
 				}
+				asked++ // the id may be any node's after the start
 				req := wire.NewPtrDescribeGlobalTransactionsRequest()
 				req.GlobalTransactionalIDs = []string{s.ID}
-				resp, err := r.front(r.s.target.first(), "", req)
+				resp, err := r.front(nodes[asked%len(nodes)], "", req)
 				if err != nil {
 					return false, err.Error()
 				}
