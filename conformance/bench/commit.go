@@ -176,7 +176,10 @@ func (d dual) commit(ctx context.Context) error {
 		}
 	}
 	for i, cl := range d {
-		wg.Go(func() { errs[i] = errors.Join(cl.Flush(ctx), errs[i]) })
+		wg.Go(func() {
+			err := cl.Flush(ctx) // until the record's own result is in errs
+			errs[i] = errors.Join(err, errs[i])
+		})
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
