@@ -85,9 +85,9 @@ type ScanCompleted struct {
 	ClusterID string
 	Open      []OpenTransaction
 	Failed    string // empty when the look is complete
-	// TookMillis is how long ago the look began. What has ended since may
-	// stand in it as open.
-	TookMillis int64
+	// BeganMono is when the look began, on the monotonic clock. What has
+	// ended since may stand in it as open.
+	BeganMono int64
 }
 
 // ResolveRequest is ResolveGlobalTransaction.

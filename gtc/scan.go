@@ -22,7 +22,7 @@ import (
 // outcome with EndTxn v5, and the answer to the wrong transaction below, where
 // the next one has the same epoch.
 func (s *step) scanCompleted(ev ScanCompleted) {
-	began := s.now.Mono - ev.TookMillis
+	began := ev.BeganMono
 	news := func(id string) bool {
 		return s.m.Knows(id) && s.m.entries[id].endedAt(ev.ClusterID) <= began && s.m.started.Mono <= began
 	}

@@ -111,7 +111,7 @@ func (sc *scenario) event(t *testing.T, d *datadriven.TestData) Event {
 	case "ended":
 		return EndAnswered{ID: id, Sequence: num(d, "sequence"), Participant: parseRef(arg(d, "of")), Answer: parseAnswer(arg(d, "as"))}
 	case "scan":
-		ev := ScanCompleted{ClusterID: arg(d, "cluster"), TookMillis: num(d, "took")}
+		ev := ScanCompleted{ClusterID: arg(d, "cluster"), BeganMono: sc.now.Mono - num(d, "took")}
 		if d.HasArg("open") {
 			ev.Open = parse(d, "open", parseOpen)
 		}

@@ -43,11 +43,17 @@ const (
 	// ParticipantHeuristicUnknown: it has ended, nobody can tell how; or an
 	// operator has given it up.
 	ParticipantHeuristicUnknown ParticipantState = 4
+	// ParticipantOrphaned stands in Leftovers only: the abort of an earlier
+	// transaction was decided, and this participant has not acknowledged it yet.
+	// Nothing waits for it, and it is told for ever.
+	ParticipantOrphaned ParticipantState = 5
 )
 
 // Heuristic reports whether the participant ended, or may have ended, against
 // the decision.
-func (s ParticipantState) Heuristic() bool { return s >= ParticipantHeuristicCommit }
+func (s ParticipantState) Heuristic() bool {
+	return s >= ParticipantHeuristicCommit && s <= ParticipantHeuristicUnknown
+}
 
 // Participant is one cluster's part in one global transaction. Together with
 // the id, (ProducerID, ProducerEpoch) names the one participant transaction
@@ -108,6 +114,11 @@ type GlobalTransaction struct {
 	SessionEnded bool
 	// ClusterIDs are the participants the session may use.
 	ClusterIDs []string
+	// FormerClusterIDs are clusters that earlier sessions of the id named and
+	// this one does not. A client of an earlier session can still begin a
+	// transaction there, so the recovery scan goes on ending what it finds open;
+	// on a cluster that no session ever named it ends nothing.
+	FormerClusterIDs []string
 	// Participants are those of transaction Sequence.
 	Participants []Participant
 	// Leftovers are open participant transactions that belong to no live

@@ -68,7 +68,9 @@ func (s *Service) pause(d time.Duration) bool {
 // scan looks at one cluster and tells every active shard what is open there of
 // the ids that it knows.
 func (s *Service) scan(ctx context.Context, clusterID string, log zerolog.Logger) {
-	began, elapsed := s.o.Clock.Now().Mono, stopwatch()
+	// Within a millisecond nobody knows what came first, and what ended in it
+	// counts as later than the look.
+	began, elapsed := s.o.Clock.Now().Mono-1, stopwatch()
 	s.o.Fault("scan/before")
 	open, err := s.o.Participants.Scan(ctx, clusterID, s.knows)
 	s.o.Fault("scan/after")
@@ -87,12 +89,11 @@ func (s *Service) scan(ctx context.Context, clusterID string, log zerolog.Logger
 		by[p] = append(by[p], t)
 	}
 	for _, sh := range s.owned() {
-		ev := gtc.ScanCompleted{ClusterID: clusterID, Open: by[sh.partition], Failed: failed}
+		ev := gtc.ScanCompleted{ClusterID: clusterID, Open: by[sh.partition], Failed: failed, BeganMono: began}
 		sh.inbox.put(task{run: func(t *term) {
 			for _, o := range ev.Open {
 				t.touch(o.ID)
 			}
-			ev.TookMillis = s.o.Clock.Now().Mono - began + 1 // rounded up
 			sh.step(ev)
 		}})
 	}

@@ -175,7 +175,7 @@ func (w *world) deliver(m message, h int8) {
 		w.endAnswered(h, m)
 	case scanResult:
 		w.own(h)
-		ev := gtc.ScanCompleted{ClusterID: clusterIDs[m.cluster], TookMillis: w.hosts[h].clock.Mono - m.began}
+		ev := gtc.ScanCompleted{ClusterID: clusterIDs[m.cluster], BeganMono: m.began}
 		switch {
 		case m.code != none:
 			ev.Failed = "unreachable"
@@ -278,7 +278,6 @@ func (w *world) scan(h, k int8) {
 		m.isOpen, m.open = true, c.openOf()
 	}
 	if w.fine {
-		m.began-- // the service rounds up what it took
 		w.send(m)
 		return
 	}
@@ -342,7 +341,7 @@ func (w *world) age() {
 		}
 		for k := range int8(w.n) {
 			c := &w.clusters[k]
-			ev := gtc.ScanCompleted{ClusterID: clusterIDs[k]}
+			ev := gtc.ScanCompleted{ClusterID: clusterIDs[k], BeganMono: host.clock.Mono + 1} // when the step is
 			switch {
 			case c.down:
 				ev.Failed = "unreachable"
