@@ -3,6 +3,7 @@ package txnlog
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 
 	"github.com/twmb/franz-go/pkg/kbin"
@@ -29,6 +30,7 @@ import (
 //	│ []string │ []participant│ []participant │ string │ int64   │ int64│
 //	│ clusters │ participants │ leftovers     │ reason │ decided │ upd. │ tags
 //	└──────────┴──────────────┴───────────────┴────────┴─────────┴──────┘
+//	tag 0: []string, the former clusters; absent when there are none
 //
 //	participant
 //	┌─────────┬───────┬───────┬────────┬───────┬─────────┬─────────┐
@@ -63,6 +65,9 @@ const (
 	minParticipantSize = 1 + 8 + 2 + 2 + 1 + 8 + 2 + 1 + 4 + 8 + 1 + 1
 	// minTagSize is a tag number and the length of its data.
 	minTagSize = 2
+
+	// tagFormerClusterIDs is the tagged field of GlobalTransaction.FormerClusterIDs.
+	tagFormerClusterIDs uint32 = 0
 )
 
 // MaxIDLength is the length in bytes of the longest global transactional id
@@ -132,16 +137,29 @@ func AppendValue(dst []byte, v *GlobalTransaction) []byte {
 	dst = kbin.AppendUuid(dst, v.InstanceID)
 	dst = kbin.AppendUuid(dst, v.PreviousInstanceID)
 	dst = kbin.AppendBool(dst, v.SessionEnded)
-	dst = kbin.AppendCompactArrayLen(dst, len(v.ClusterIDs))
-	for _, id := range v.ClusterIDs {
-		dst = kbin.AppendCompactString(dst, id)
-	}
+	dst = appendStrings(dst, v.ClusterIDs)
 	dst = appendParticipants(dst, v.Participants)
 	dst = appendParticipants(dst, v.Leftovers)
 	dst = kbin.AppendCompactString(dst, v.Reason)
 	dst = kbin.AppendInt64(dst, v.DecidedMillis)
 	dst = kbin.AppendInt64(dst, v.UpdatedMillis)
-	return appendTags(dst, v.UnknownTags)
+	if len(v.FormerClusterIDs) == 0 {
+		return appendTags(dst, v.UnknownTags)
+	}
+	tags := maps.Clone(v.UnknownTags)
+	if tags == nil {
+		tags = make(map[uint32][]byte, 1)
+	}
+	tags[tagFormerClusterIDs] = appendStrings(nil, v.FormerClusterIDs)
+	return appendTags(dst, tags)
+}
+
+func appendStrings(dst []byte, all []string) []byte {
+	dst = kbin.AppendCompactArrayLen(dst, len(all))
+	for _, s := range all {
+		dst = kbin.AppendCompactString(dst, s)
+	}
+	return dst
 }
 
 func appendParticipants(dst []byte, ps []Participant) []byte {
@@ -188,20 +206,26 @@ func decodeValue(src []byte, s *shared) (*GlobalTransaction, error) {
 		PreviousInstanceID: r.Uuid(),
 		SessionEnded:       r.bool("session ended"),
 	}
-	v.ClusterIDs = r.clusterIDs()
-	v.Participants = r.participants("participants", v.ClusterIDs)
-	v.Leftovers = r.participants("leftovers", v.ClusterIDs)
+	v.ClusterIDs = r.clusterIDs(&s.session)
+	v.Participants = r.participants("participants", ParticipantHeuristicUnknown, v.ClusterIDs)
+	v.Leftovers = r.participants("leftovers", ParticipantOrphaned, v.ClusterIDs)
 	v.Reason = r.string("reason")
 	v.DecidedMillis = r.Int64()
 	v.UpdatedMillis = r.Int64()
-	v.UnknownTags = r.tags()
+	v.UnknownTags = r.tags(func(tag uint32) bool {
+		if tag == tagFormerClusterIDs {
+			v.FormerClusterIDs = r.clusterIDs(&s.former)
+		}
+		return tag == tagFormerClusterIDs
+	})
 	if err := r.complete(); err != nil {
 		return nil, err
 	}
 	return v, nil
 }
 
-func (r *reader) participants(field string, session []string) []Participant {
+// participants reads a list whose states are up to last.
+func (r *reader) participants(field string, last ParticipantState, session []string) []Participant {
 	n := r.arrayLen(field, minParticipantSize)
 	if n == 0 {
 		return nil
@@ -213,7 +237,7 @@ func (r *reader) participants(field string, session []string) []Participant {
 		p.ProducerID = r.Int64()
 		p.ProducerEpoch = r.Int16()
 		p.EndTxnVersion = r.Int16()
-		p.State = ParticipantState(r.enum("participant state", int8(ParticipantHeuristicUnknown)))
+		p.State = ParticipantState(r.enum("participant state", int8(last)))
 		p.NextProducerID = r.Int64()
 		p.NextProducerEpoch = r.Int16()
 		p.AuditTopic = r.name("audit topic")
@@ -249,7 +273,7 @@ func DecodeClaim(src []byte) (*Claim, error) {
 		ProducerEpoch:   r.Int16(),
 		TimestampMillis: r.Int64(),
 		Host:            r.string("host"),
-		UnknownTags:     r.tags(),
+		UnknownTags:     r.tags(func(uint32) bool { return false }),
 	}
 	if err := r.complete(); err != nil {
 		return nil, err

@@ -36,8 +36,17 @@ func full() *GlobalTransaction {
 		Leftovers:          []Participant{q},
 		Reason:             "timed out after 60000 ms",
 		DecidedMillis:      1790000000123, UpdatedMillis: 1790000000456,
-		UnknownTags: map[uint32][]byte{0: {1}, 300: {2, 3}},
+		UnknownTags: map[uint32][]byte{1: {1}, 300: {2, 3}},
 	}
+}
+
+// withFormer has every field, the tagged one and a state that only leftovers have
+// among them.
+func withFormer() *GlobalTransaction {
+	v := full()
+	v.FormerClusterIDs = []string{"asia", "eu-before"}
+	v.Leftovers[0].State = ParticipantOrphaned
+	return v
 }
 
 func claim() *Claim {
@@ -57,11 +66,12 @@ func key(tb testing.TB, id string) []byte {
 // that they do not survive would make every log unreadable.
 func TestFormatsHaveNotChanged(t *testing.T) {
 	for name, got := range map[string][]byte{
-		"global_transaction_key":         key(t, "mirror-eu-us-0"),
-		"global_transaction_value":       AppendValue(nil, full()),
-		"global_transaction_value_empty": AppendValue(nil, &GlobalTransaction{}),
-		"claim_key":                      AppendClaimKey(nil),
-		"claim_value":                    AppendClaim(nil, claim()),
+		"global_transaction_key":          key(t, "mirror-eu-us-0"),
+		"global_transaction_value":        AppendValue(nil, full()),
+		"global_transaction_value_empty":  AppendValue(nil, &GlobalTransaction{}),
+		"global_transaction_value_former": AppendValue(nil, withFormer()),
+		"claim_key":                       AppendClaimKey(nil),
+		"claim_value":                     AppendClaim(nil, claim()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".hex")
@@ -82,9 +92,9 @@ func TestFormatsHaveNotChanged(t *testing.T) {
 }
 
 func TestEverythingSurvivesARoundTrip(t *testing.T) {
-	got, err := DecodeValue(AppendValue(nil, full()))
-	if err != nil || !reflect.DeepEqual(got, full()) {
-		t.Fatalf("got %+v, %v, want %+v", got, err, full())
+	got, err := DecodeValue(AppendValue(nil, withFormer()))
+	if err != nil || !reflect.DeepEqual(got, withFormer()) {
+		t.Fatalf("got %+v, %v, want %+v", got, err, withFormer())
 	}
 	if e := got.Participants[0].ProducerEpoch; e != 32767 {
 		t.Fatalf("producer epoch 32767 came back as %d", e)
@@ -110,13 +120,13 @@ func TestAnIDThatFitsNoKeyIsRefused(t *testing.T) {
 	}
 }
 
-func genParticipants() *rapid.Generator[[]Participant] {
+func genParticipants(last ParticipantState) *rapid.Generator[[]Participant] {
 	return rapid.Map(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Participant {
 		return Participant{
 			ClusterID: rapid.String().Draw(t, "cluster"), ProducerID: rapid.Int64().Draw(t, "pid"),
 			ProducerEpoch:  rapid.OneOf(rapid.Just(int16(math.MaxInt16)), rapid.Int16()).Draw(t, "epoch"),
 			EndTxnVersion:  rapid.Int16().Draw(t, "version"),
-			State:          ParticipantState(rapid.Int8Range(0, 4).Draw(t, "state")),
+			State:          ParticipantState(rapid.Int8Range(0, int8(last)).Draw(t, "state")),
 			NextProducerID: rapid.Int64().Draw(t, "npid"), NextProducerEpoch: rapid.Int16().Draw(t, "nepoch"),
 			AuditTopic: rapid.String().Draw(t, "topic"), AuditPartition: rapid.Int32().Draw(t, "partition"),
 			StartMillis: rapid.Int64().Draw(t, "offset"), Detail: rapid.String().Draw(t, "detail"),
@@ -137,15 +147,18 @@ func genValue(t *rapid.T) *GlobalTransaction {
 		TimeoutMillis: rapid.Int32().Draw(t, "timeout"),
 		InstanceID:    UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "instance")),
 		SessionEnded:  rapid.Bool().Draw(t, "ended"),
-		Participants:  genParticipants().Draw(t, "participants"),
-		Leftovers:     genParticipants().Draw(t, "leftovers"),
+		Participants:  genParticipants(ParticipantHeuristicUnknown).Draw(t, "participants"),
+		Leftovers:     genParticipants(ParticipantOrphaned).Draw(t, "leftovers"),
 		Reason:        rapid.String().Draw(t, "reason"),
 		DecidedMillis: rapid.Int64().Draw(t, "decided"), UpdatedMillis: rapid.Int64().Draw(t, "updated"),
 	}
 	if ids := rapid.SliceOfN(rapid.String(), 0, 5).Draw(t, "clusters"); len(ids) > 0 {
 		v.ClusterIDs = ids
 	}
-	if tags := rapid.MapOfN(rapid.Uint32(), rapid.SliceOf(rapid.Byte()), 0, 4).Draw(t, "tags"); len(tags) > 0 {
+	if ids := rapid.SliceOfN(rapid.String(), 0, 5).Draw(t, "former clusters"); len(ids) > 0 {
+		v.FormerClusterIDs = ids
+	}
+	if tags := rapid.MapOfN(rapid.Uint32Min(1), rapid.SliceOf(rapid.Byte()), 0, 4).Draw(t, "tags"); len(tags) > 0 {
 		v.UnknownTags = tags
 	}
 	return v
@@ -187,6 +200,11 @@ func TestBytesThatNoWriterWroteAreCorrupt(t *testing.T) {
 		"tag count beyond the end":     change(tagsAt, 0xff, 0xff, 0xff, 0xff, 0x0f),
 		"one tag twice":                append(bytes.Clone(good[:tagsAt]), 2, 1, 0, 1, 0),
 		"tag data beyond the end":      append(bytes.Clone(good[:tagsAt]), 1, 1, 9, 0),
+		"null former clusters":         append(bytes.Clone(good[:tagsAt]), 1, 0, 1, 0),
+		"former clusters cut off":      append(bytes.Clone(good[:tagsAt]), 1, 0, 3, 3, 2, 'A'),
+		"former clusters and more":     append(bytes.Clone(good[:tagsAt]), 1, 0, 4, 2, 2, 'A', 0),
+		"an orphan that takes part":    AppendValue(nil, &GlobalTransaction{Participants: []Participant{{State: ParticipantOrphaned}}}),
+		"a leftover in state 6":        AppendValue(nil, &GlobalTransaction{Leftovers: []Participant{{State: 6}}}),
 	} {
 		v, err := DecodeValue(b)
 		if corrupt, ok := errors.AsType[*CorruptError](err); !ok || corrupt.Reason == "" {
@@ -216,7 +234,7 @@ func TestNewerFormatsAreNamed(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestADecodedValueSharesNoMemoryWithItsRecord(t *testing.T) {
-	b := AppendValue(nil, full())
+	b := AppendValue(nil, withFormer())
 	v, err := DecodeValue(b)
 	if err != nil {
 		t.Fatal(err)
@@ -224,13 +242,14 @@ func TestADecodedValueSharesNoMemoryWithItsRecord(t *testing.T) {
 	for i := range b {
 		b[i] = 0xee
 	}
-	if !reflect.DeepEqual(v, full()) {
+	if !reflect.DeepEqual(v, withFormer()) {
 		t.Fatal("the decoded value changed with the buffer that it was read from")
 	}
 }
 
 func FuzzDecodeValue(f *testing.F) {
 	f.Add(AppendValue(nil, full()))
+	f.Add(AppendValue(nil, withFormer()))
 	f.Add(AppendValue(nil, &GlobalTransaction{}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := DecodeValue(b)

@@ -28,8 +28,13 @@ type shared struct {
 	names    map[string]string
 	lastName string
 
-	clusterIDs []string // the last list, which nobody changes in place
-	encoded    []byte   // the list as it stood in the record
+	session, former lastList // of cluster ids
+}
+
+// lastList is the last list that was read.
+type lastList struct {
+	ids     []string // nobody changes them in place
+	encoded []byte   // the list as it stood in the record
 }
 
 // namesKept bounds names, so that a log with a topic for each id costs no more
@@ -119,12 +124,11 @@ func (r *reader) bytes(field string) []byte {
 	return r.Span(int(n - 1))
 }
 
-// clusterIDs reads the list of a session's clusters.
-func (r *reader) clusterIDs() []string {
-	s := r.shared
-	if len(s.encoded) > 0 && bytes.HasPrefix(r.Src, s.encoded) {
-		r.Src = r.Src[len(s.encoded):]
-		return s.clusterIDs
+// clusterIDs reads a list of clusters, which mostly is the last one again.
+func (r *reader) clusterIDs(last *lastList) []string {
+	if len(last.encoded) > 0 && bytes.HasPrefix(r.Src, last.encoded) {
+		r.Src = r.Src[len(last.encoded):]
+		return last.ids
 	}
 	start := r.Src
 	n := r.arrayLen("cluster ids", 1)
@@ -136,7 +140,7 @@ func (r *reader) clusterIDs() []string {
 		list[i] = r.name("cluster id")
 	}
 	if r.Ok() && r.reason == "" {
-		s.clusterIDs, s.encoded = list, bytes.Clone(start[:len(start)-len(r.Src)])
+		last.ids, last.encoded = list, bytes.Clone(start[:len(start)-len(r.Src)])
 	}
 	return list
 }
@@ -166,10 +170,21 @@ func (r *reader) arrayLen(field string, size int) int {
 	return int(n - 1)
 }
 
-// tags reads tagged fields, none of which this version knows.
-func (r *reader) tags() map[uint32][]byte {
+// tags reads tagged fields and returns those that known does not know. known
+// reads the data of one that it knows from r.
+func (r *reader) tags(known func(tag uint32) bool) map[uint32][]byte {
 	var tags map[uint32][]byte
 	r.eachTag(func(tag uint32, data []byte) {
+		rest := r.Src
+		r.Src = data
+		if known(tag) {
+			if len(r.Src) > 0 {
+				r.fail("tagged field %d has %d bytes too many", tag, len(r.Src))
+			}
+			r.Src = rest
+			return
+		}
+		r.Src = rest
 		if tags == nil {
 			tags = make(map[uint32][]byte)
 		}

@@ -151,19 +151,22 @@ func TestARecordIsReadAsIfThereWereNoOthers(t *testing.T) {
 }
 
 // A hundred thousand ids that use the same two clusters have one list of them.
-func TestNeighboursShareTheirListOfClusters(t *testing.T) {
-	var lists []*string
+func TestNeighboursShareTheirListsOfClusters(t *testing.T) {
+	var session, former []*string
 	r := Replay{Entry: func(e Entry) error {
-		lists = append(lists, &e.Value.ClusterIDs[0])
+		session, former = append(session, &e.Value.ClusterIDs[0]), append(former, &e.Value.FormerClusterIDs[0])
 		return nil
 	}}
 	for _, clusters := range [][]string{{"us", "eu"}, {"us", "eu"}, {"us"}, {"us"}} {
-		if err := r.Feed(RawRecord{Key: key(t, "a"), Value: AppendValue(nil, &GlobalTransaction{ClusterIDs: clusters})}); err != nil {
+		v := &GlobalTransaction{ClusterIDs: clusters, FormerClusterIDs: append(clusters, "asia")}
+		if err := r.Feed(RawRecord{Key: key(t, "a"), Value: AppendValue(nil, v)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if lists[0] != lists[1] || lists[1] == lists[2] || lists[2] != lists[3] {
-		t.Errorf("lists at %v, want two", lists)
+	for _, lists := range [][]*string{session, former} {
+		if lists[0] != lists[1] || lists[1] == lists[2] || lists[2] != lists[3] {
+			t.Errorf("lists at %v, want two", lists)
+		}
 	}
 }
 

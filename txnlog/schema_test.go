@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -29,7 +30,11 @@ type schema struct {
 	} `json:"commonStructs"`
 }
 
-type schemaField struct{ Name, Type, Versions, About string }
+type schemaField struct {
+	Name, Type, Versions, About string
+	TaggedVersions              string
+	Tag                         *uint32 // a tagged field is left out when it is empty
+}
 
 // goNames are the fields whose Go name is not the one of the schema by
 // kmsg's rules alone.
@@ -69,14 +74,24 @@ func readSchema(t *testing.T, name string) schema {
 // implementation of the format, which knows the structs only by reflection.
 func (s schema) encode(dst []byte, fields []schemaField, v reflect.Value) ([]byte, error) {
 	flexible := s.FlexibleVersions == "0+"
+	tagged := make(map[uint32][]byte)
 	for _, f := range fields {
 		fv := v.FieldByName(goName(f.Name))
 		if !fv.IsValid() {
 			return nil, fmt.Errorf("%s has no Go field %s", f.Name, goName(f.Name))
 		}
-		var err error
-		if dst, err = s.encodeField(dst, f.Type, fv, flexible); err != nil {
+		at := dst
+		if f.Tag != nil {
+			at = nil
+		}
+		b, err := s.encodeField(at, f.Type, fv, flexible)
+		switch {
+		case err != nil:
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
+		case f.Tag == nil:
+			dst = b
+		case !fv.IsZero():
+			tagged[*f.Tag] = b
 		}
 	}
 	if !flexible {
@@ -84,7 +99,8 @@ func (s schema) encode(dst []byte, fields []schemaField, v reflect.Value) ([]byt
 	}
 	switch tags := v.FieldByName("UnknownTags").Interface().(type) {
 	case map[uint32][]byte:
-		return appendTags(dst, tags), nil
+		maps.Copy(tagged, tags)
+		return appendTags(dst, tagged), nil
 	case string:
 		if tags == "" {
 			tags = "\x00"

@@ -138,8 +138,8 @@ type GlobalTransaction struct {
 	UnknownTags map[uint32][]byte
 }
 
-// Clone returns a copy that shares no mutable memory with v. Strings and
-// ClusterIDs are shared, because they are never changed in place.
+// Clone returns a copy that shares no mutable memory with v. Strings and the
+// lists of clusters are shared, because they are never changed in place.
 func (v *GlobalTransaction) Clone() *GlobalTransaction {
 	c := *v
 	c.Participants = append([]Participant(nil), v.Participants...)

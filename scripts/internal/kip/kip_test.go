@@ -161,6 +161,8 @@ type field struct {
 	Name, Type       string
 	NullableVersions string
 	Default          any
+	TaggedVersions   string
+	Tag              *int
 	About            string
 	Fields           []field
 }
@@ -203,6 +205,9 @@ func (f field) write(p page) string {
 	}
 	if f.Default != nil && f.Default != "null" {
 		typ += fmt.Sprintf(" default %v", f.Default)
+	}
+	if f.Tag != nil {
+		typ += fmt.Sprintf(" tag %d", *f.Tag)
 	}
 	return f.Name + " " + typ
 }
