@@ -6,8 +6,10 @@ import com.fasterxml.jackson.databind.json.JsonMapper;
 import java.io.IOException;
 import java.io.InputStream;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import org.apache.kafka.common.protocol.types.CompactArrayOf;
 import org.apache.kafka.common.protocol.types.Field;
 import org.apache.kafka.common.protocol.types.Field.TaggedFieldsSection;
@@ -22,8 +24,8 @@ import org.apache.kafka.common.protocol.types.Type;
 final class MessageFile {
     static final JsonMapper JSON = JsonMapper.builder().enable(JsonReadFeature.ALLOW_JAVA_COMMENTS).build();
 
-    /** A field of a struct; fields is null unless it is an array of structs. */
-    record FieldDef(String name, String type, boolean nullable, String defaultText, List<FieldDef> fields) {
+    /** A field of a struct; fields is null unless it is an array of structs, tag unless it is a tagged field. */
+    record FieldDef(String name, String type, boolean nullable, String defaultText, Integer tag, List<FieldDef> fields) {
         boolean isArray() {
             return type.startsWith("[]");
         }
@@ -37,6 +39,7 @@ final class MessageFile {
     final short version;
     final List<FieldDef> fields;
     final Schema schema;
+    private final Map<String, JsonNode> commonStructs = new HashMap<>();
 
     /** Reads the definition's highest valid version. */
     static MessageFile read(InputStream in) throws IOException {
@@ -51,11 +54,14 @@ final class MessageFile {
         if (!contains(root.get("flexibleVersions").asText(), version)) {
             throw new IllegalArgumentException(name + " is not flexible in version " + version);
         }
+        if (root.has("commonStructs")) {
+            root.get("commonStructs").forEach(n -> commonStructs.put(n.get("name").asText(), n.get("fields")));
+        }
         this.fields = fields(root.get("fields"), version);
         this.schema = schema(fields);
     }
 
-    private static List<FieldDef> fields(JsonNode nodes, short version) {
+    private List<FieldDef> fields(JsonNode nodes, short version) {
         List<FieldDef> out = new ArrayList<>();
         for (JsonNode n : nodes) {
             if (!contains(n.get("versions").asText(), version)) {
@@ -63,19 +69,21 @@ final class MessageFile {
             }
             for (Iterator<String> keys = n.fieldNames(); keys.hasNext(); ) {
                 switch (keys.next()) {
-                    case "name", "type", "versions", "nullableVersions", "default", "ignorable", "entityType", "about", "fields":
+                    case "name", "type", "versions", "nullableVersions", "default", "ignorable", "entityType", "about", "fields", "tag", "taggedVersions":
                         break;
                     default:
                         throw new IllegalArgumentException("unsupported property in " + n);
                 }
             }
             JsonNode nullable = n.get("nullableVersions");
-            JsonNode inner = n.get("fields");
+            JsonNode inner = n.has("fields") ? n.get("fields") : commonStructs.get(n.get("type").asText().replace("[]", ""));
+            boolean tagged = n.has("tag") && contains(n.get("taggedVersions").asText(), version);
             out.add(new FieldDef(
                 n.get("name").asText(),
                 n.get("type").asText(),
                 nullable != null && contains(nullable.asText(), version),
                 n.has("default") ? n.get("default").asText() : null,
+                tagged ? n.get("tag").asInt() : null,
                 inner == null ? null : fields(inner, version)));
         }
         return out;
@@ -95,12 +103,19 @@ final class MessageFile {
     }
 
     private static Schema schema(List<FieldDef> fields) {
-        Field[] out = new Field[fields.size() + 1];
-        for (int i = 0; i < fields.size(); i++) {
-            out[i] = new Field(fields.get(i).name(), type(fields.get(i)));
+        List<Field> out = new ArrayList<>();
+        List<Object> tagged = new ArrayList<>();
+        for (FieldDef f : fields) {
+            Field field = new Field(f.name(), type(f));
+            if (f.tag() == null) {
+                out.add(field);
+            } else {
+                tagged.add(f.tag());
+                tagged.add(field);
+            }
         }
-        out[fields.size()] = TaggedFieldsSection.of();
-        return new Schema(out);
+        out.add(TaggedFieldsSection.of(tagged.toArray()));
+        return new Schema(out.toArray(new Field[0]));
     }
 
     private static Type type(FieldDef f) {

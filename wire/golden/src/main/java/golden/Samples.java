@@ -57,7 +57,7 @@ final class Samples {
             for (int i = 0; i < arrayLength(depth); i++) {
                 if (f.fields() == null) {
                     ObjectNode holder = MessageFile.JSON.createObjectNode();
-                    scalar(new FieldDef(f.name(), f.elementType(), false, null, null), depth + 1, holder);
+                    scalar(new FieldDef(f.name(), f.elementType(), false, null, null, null), depth + 1, holder);
                     array.add(holder.get(f.name()));
                 } else {
                     array.add(struct(f.fields(), depth + 1));
@@ -106,7 +106,7 @@ final class Samples {
             case TYPICAL, TAGS -> f.name() + "-" + counter;
             case MIN -> f.nullable() ? null : "";
             case MAX -> f.nullable() ? "" : UNICODE;
-            case LONG -> depth == 0 ? "x".repeat(TWO_BYTE_LENGTH + counter * 40) : "x";
+            case LONG -> depth == 0 ? "x".repeat(Math.min(TWO_BYTE_LENGTH + counter * 40, Short.MAX_VALUE)) : "x";
         };
     }
 
