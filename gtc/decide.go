@@ -1,6 +1,7 @@
 package gtc
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
@@ -31,7 +32,7 @@ func (s *step) votesTaken(ev VotesTaken) {
 		w.decideAbort(e.refs, ev.Votes, "not prepared: "+strings.Join(against, "; "))
 	case prepared == 0:
 		w.decide(txnlog.StateCompleteCommit, voted(e.refs, ev.Votes), "")
-		w.answerAll(w.answer())
+		w.answerDecided()
 	default:
 		w.decide(txnlog.StatePrepareCommit, voted(e.refs, ev.Votes), "")
 		w.driveAll(false)
@@ -68,6 +69,7 @@ func (w *work) decideAbort(refs []ParticipantRef, votes []Vote, reason string) {
 // decide writes the decision about the transaction under way.
 func (w *work) decide(state txnlog.State, ps []txnlog.Participant, reason string) {
 	v := w.value
+	w.orphan(ps)
 	v.State = state
 	v.Sequence = w.volatile.ending.sequence
 	v.Participants = ps
@@ -75,4 +77,38 @@ func (w *work) decide(state txnlog.State, ps []txnlog.Participant, reason string
 	v.DecidedMillis = w.s.now.Wall
 	w.volatile.ending = nil
 	w.persist(false)
+}
+
+// orphan keeps what the decision that is about to be replaced by one about next
+// has not been told yet: an abort that a cluster has not heard. It is told for
+// ever, and nobody waits for it. Whoever waited hears what is known.
+//
+// An only participant's abort leaves nothing that could turn out torn (R5): its
+// own answer is the outcome, and the one who could still ask has gone on.
+func (w *work) orphan(next []txnlog.Participant) {
+	v := w.value
+	if !busy(v) {
+		return
+	}
+	w.answerDecided()
+	state := txnlog.ParticipantOrphaned
+	if len(v.Participants) == 1 {
+		state = txnlog.ParticipantPending
+	}
+	for _, p := range v.Participants {
+		if !isPending(p) {
+			continue
+		}
+		if slices.ContainsFunc(next, func(n txnlog.Participant) bool { return refOf(n) == refOf(p) }) {
+			w.volatile.stopDriving(refOf(p), v.Sequence) // the next decision tells it
+			continue
+		}
+		p.State = state
+		v.Leftovers = append(v.Leftovers, p)
+		if d := w.volatile.drive(refOf(p), v.Sequence); d != nil {
+			// The answer to what is under way names the transaction that it was
+			// sent for, and is dropped.
+			d.sequence, d.inFlight, d.nextTry = 0, false, w.s.now.Mono
+		}
+	}
 }

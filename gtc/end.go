@@ -39,7 +39,7 @@ func (s *step) endRequest(r EndRequest) {
 		s.refuse(r.Request, CodeUnknownParticipant, msg)
 		return
 	}
-	w.wait(r.Request, r.TimeoutMillis)
+	w.wait(r)
 	w.begin(r)
 }
 
@@ -70,9 +70,9 @@ func (w *work) repeatOfDecided(r EndRequest) bool {
 	case mayBeAnother(v):
 		w.s.refuse(r.Request, CodeFenced, "the transaction, or the one before it, was ended by its session's timeout; initialise again")
 	case busy(v):
-		w.wait(r.Request, r.TimeoutMillis)
+		w.wait(r)
 	default:
-		w.s.reply(r.Request, w.answer())
+		w.s.reply(r.Request, w.answer(r.Sequence))
 	}
 	return true
 }
@@ -100,22 +100,26 @@ func (w *work) ofEndedSession(r EndRequest) bool {
 		w.s.refuse(r.Request, CodeUnknownParticipant, msg)
 		return true
 	}
+	if msg := w.tooFarAhead(r.Sequence); msg != "" {
+		w.s.refuse(r.Request, CodeInvalidRequest, msg)
+		return true
+	}
 	ps := participantsOf(r.Participants)
 	if r.Sequence == v.Sequence {
 		w.takeOver(ps)
 	}
 	resp := Response{Outcome: OutcomeAborted, Message: "the session ended by its timeout", Participants: ps}
 	switch {
-	case slices.ContainsFunc(ps, func(p txnlog.Participant) bool { return p.State.Heuristic() }):
+	case slices.ContainsFunc(ps, isHeuristic):
 		resp.Code, resp.Message = CodeHeuristicOutcome, heuristicMessage(v)
 		w.s.reply(r.Request, resp)
 	case heuristic(v):
 		resp.Message = heuristicMessage(v)
 		w.s.reply(r.Request, resp)
-	case busy(v), !slices.ContainsFunc(ps, isPending):
+	case holds(v), busy(v) && r.Sequence == v.Sequence, !slices.ContainsFunc(ps, isPending):
 		w.s.reply(r.Request, resp)
 	default:
-		w.wait(r.Request, r.TimeoutMillis)
+		w.wait(r)
 		w.volatile.ending = &ending{epoch: v.GlobalEpoch, sequence: r.Sequence, refs: r.Participants}
 		w.forgetEarlier(r.Participants)
 		w.decide(txnlog.StatePrepareAbort, ps, resp.Message)
@@ -129,7 +133,7 @@ func (w *work) ofEndedSession(r EndRequest) bool {
 // nothing of this one.
 func (w *work) takeOver(ps []txnlog.Participant) {
 	for i := range ps {
-		if p := w.target(refOf(ps[i]), false); p != nil && !below5(*p) {
+		if p := w.target(refOf(ps[i]), w.value.Sequence); p != nil && !below5(*p) {
 			ps[i] = *p
 			ps[i].NextProducerID, ps[i].NextProducerEpoch = -1, -1 // the session is over
 		}
@@ -159,10 +163,38 @@ func (w *work) closedForEnd(r EndRequest) (Code, string) {
 		return CodeOutcomeTooOld, fmt.Sprintf("transaction %d is older than the last one remembered, %d; its outcome is not known here", r.Sequence, v.Sequence)
 	case heuristic(v):
 		return CodeHeuristicOutcome, heuristicMessage(v)
-	case busy(v):
+	case holds(v):
 		return CodeConcurrentTransactions, w.pendingMessage()
+	case len(v.Leftovers) >= maxLeftovers:
+		return CodeConcurrentTransactions, w.leftoversMessage()
+	}
+	if msg := w.tooFarAhead(r.Sequence); msg != "" {
+		return CodeInvalidRequest, msg
 	}
 	return CodeNone, ""
+}
+
+const (
+	// maxSequenceGap bounds by how much a number may be above the last one known.
+	// They may skip, because the end of a one-phase commit is recorded lazily and
+	// can be lost; without a bound the number 2^63-1 would be accepted, and the id
+	// be of no use for ever.
+	maxSequenceGap = 1_000_000
+	// maxLeftovers bounds the aborts that are remembered of one id beside its
+	// last transaction.
+	maxLeftovers = 100
+)
+
+func (w *work) leftoversMessage() string {
+	return fmt.Sprintf("%d aborts of this id have not been heard by their clusters yet, and no more are begun beside them", len(w.value.Leftovers))
+}
+
+func (w *work) tooFarAhead(sequence int64) string {
+	if sequence-w.value.Sequence <= maxSequenceGap {
+		return ""
+	}
+	return fmt.Sprintf("transaction %d is more than %d above the last one known, %d; the next one is %d",
+		sequence, maxSequenceGap, w.value.Sequence, w.value.Sequence+1)
 }
 
 func (w *work) notOfSession(refs []ParticipantRef) string {
@@ -193,7 +225,7 @@ func (w *work) repeatOfEnding(r EndRequest) {
 			"transaction %d is being ended with other participants or another number; the first request stands", e.sequence))
 		return
 	}
-	w.wait(r.Request, r.TimeoutMillis)
+	w.wait(r)
 	if !r.Commit && !e.onePhase {
 		w.decideAbort(e.refs, nil, "")
 	}
@@ -207,13 +239,15 @@ func (w *work) begin(r EndRequest) {
 	}
 	w.volatile.ending = e
 	w.forgetEarlier(e.refs)
-	leftover := func(ref ParticipantRef) bool { return w.volatile.driving(ref, true) }
 	switch {
 	case !r.Commit:
 		w.decideAbort(e.refs, nil, "")
-	case len(e.refs) > 1 && slices.ContainsFunc(e.refs, leftover):
+	case len(e.refs) > 1 && slices.ContainsFunc(e.refs, w.volatile.driving):
 		// Its EndTxn(abort) may arrive between the vote and the decision.
-		w.decideAbort(e.refs, nil, "a participant is being aborted as a leftover")
+		w.decideAbort(e.refs, nil, "a participant is being aborted already")
+	case len(e.refs) == 1 && w.decidedAbort(e.refs[0]):
+		// A client that goes on under a name that it was not given.
+		w.decideAbort(e.refs, nil, "its abort is decided already")
 	case len(e.refs) == 1:
 		// One-phase: nobody else can end differently, so the participant's
 		// own decision is the outcome and costs no record before it (R5).
@@ -225,6 +259,13 @@ func (w *work) begin(r EndRequest) {
 			Participants: e.refs, DeadlineMono: e.votesBy,
 		})
 	}
+}
+
+// decidedAbort: the abort of the very participant transaction is decided, and its
+// cluster has not heard of it yet.
+func (w *work) decidedAbort(ref ParticipantRef) bool {
+	orphaned := func(p txnlog.Participant) bool { return refOf(p) == ref && p.State == txnlog.ParticipantOrphaned }
+	return w.volatile.drive(ref, w.value.Sequence) != nil || slices.ContainsFunc(w.value.Leftovers, orphaned)
 }
 
 func sameRefs(ps []txnlog.Participant, refs []ParticipantRef) bool {

@@ -60,6 +60,10 @@ func AppendValueFingerprint(b []byte, v *txnlog.GlobalTransaction) []byte {
 	for _, id := range v.ClusterIDs {
 		b = appendText(b, id)
 	}
+	b = append(b, byte(len(v.FormerClusterIDs)))
+	for _, id := range v.FormerClusterIDs {
+		b = appendText(b, id)
+	}
 	for _, ps := range [][]txnlog.Participant{v.Participants, v.Leftovers} {
 		b = append(b, byte(len(ps)))
 		for i := range ps {
@@ -80,7 +84,7 @@ func appendParticipant(b []byte, p *txnlog.Participant) []byte {
 }
 
 func (v *volatile) appendFingerprint(b []byte, cfg Config, value *txnlog.GlobalTransaction, now int64) []byte {
-	if v == nil {
+	if v.idle() {
 		return append(b, 0)
 	}
 	left := func(at int64) int64 { return max(at-now, 0) }
@@ -106,28 +110,42 @@ func (v *volatile) appendFingerprint(b []byte, cfg Config, value *txnlog.GlobalT
 			b = appendRef(b, r)
 		}
 	}
-	b = append(b, byte(len(v.waiters)), byte(len(v.drives)), byte(len(v.open)))
+	b = append(b, byte(len(v.waiters)))
 	for _, w := range v.waiters {
 		b = appendInt(b, int64(w.request))
+		b = appendInt(b, w.sequence)
 		b = appendInt(b, left(w.deadline))
 	}
-	for _, d := range v.drives {
-		b = appendRef(b, d.ref)
-		b = append(b, bit(d.leftover), bit(d.inFlight), bit(d.fenced), bit(d.uncertain))
-		b = appendInt(b, left(d.nextTry))
-		b = appendInt(b, cfg.backoff(d.attempts+1)) // all that the count is for
-	}
-	for _, o := range v.open {
-		b = appendRef(b, o.ref())
-		b = appendInt(b, o.txn.StartMillis)
-		b = append(b, byte(o.txn.EndTxnVersion))
-		age := now - o.firstSeen
-		if value != nil { // older than the timeout is the same as old enough
-			age = min(age, int64(value.TimeoutMillis))
+	for _, c := range v.clusters {
+		if !c.busy() {
+			continue
 		}
-		b = appendInt(b, age)
+		// When something was last ended there matters to looks that have begun
+		// before. In a search a look takes no time.
+		b = append(b, byte(len(c.drives)), bit(c.open != nil))
+		for _, d := range c.drives {
+			b = appendRef(b, d.ref)
+			b = appendInt(b, d.sequence)
+			b = append(b, bit(d.inFlight), bit(d.fenced), bit(d.uncertain))
+			b = appendInt(b, left(d.nextTry))
+			b = appendInt(b, cfg.backoff(d.attempts+1)) // all that the count is for
+		}
+		if c.open != nil {
+			b = c.open.appendFingerprint(b, value, now)
+		}
 	}
-	return b
+	return append(b, 0xff)
+}
+
+func (o open) appendFingerprint(b []byte, value *txnlog.GlobalTransaction, now int64) []byte {
+	b = appendRef(b, o.ref())
+	b = appendInt(b, o.txn.StartMillis)
+	b = append(b, byte(o.txn.EndTxnVersion), bit(o.former))
+	age := now - o.firstSeen
+	if value != nil { // older than the timeout is the same as old enough
+		age = min(age, int64(value.TimeoutMillis))
+	}
+	return appendInt(b, age)
 }
 
 func appendRef(b []byte, r ParticipantRef) []byte {

@@ -134,8 +134,10 @@ func (w *work) closedForProducers() (Code, string) {
 	switch {
 	case heuristic(v):
 		return CodeHeuristicOutcome, heuristicMessage(v)
-	case busy(v):
+	case holds(v):
 		return CodeConcurrentTransactions, w.pendingMessage()
+	case len(v.Leftovers) >= maxLeftovers:
+		return CodeConcurrentTransactions, w.leftoversMessage()
 	case w.volatile.ending != nil && w.volatile.ending.onePhase:
 		// Its EndTxn(commit) may be executed at any moment; a client that
 		// initialised its producer now would not know what came before.
@@ -188,6 +190,7 @@ func (w *work) openSession(r InitRequest) {
 	v.GlobalEpoch++
 	v.PreviousInstanceID, v.InstanceID = v.InstanceID, r.InstanceID
 	v.TimeoutMillis = r.TimeoutMillis
+	v.FormerClusterIDs = formerClusters(v, r.ClusterIDs)
 	v.ClusterIDs = r.ClusterIDs
 	v.SessionEnded = false
 	w.persist(false)
@@ -195,12 +198,33 @@ func (w *work) openSession(r InitRequest) {
 	// Votes of the fenced session are of no use any more: its transaction is
 	// aborted when the new client initialises its producers (R3), or by the
 	// scan.
-	if w.volatile.ending != nil {
+	if e := w.volatile.ending; e != nil {
 		w.volatile.ending = nil
-		w.answerAll(Response{Code: CodeFenced, Message: "a newer client instance has taken the global transactional id over"})
+		w.refuseWaiters(e.sequence, CodeFenced, "a newer client instance has taken the global transactional id over")
 	}
-	// The new client gets its whole timeout to initialise its producers.
-	w.volatile.open = nil
+	// What was seen open is of an earlier session: producers are initialised after
+	// InitGlobalTxn has answered (R3). It keeps its age. Were the age to begin anew,
+	// an application that crashes again and again, sooner than its timeout, would
+	// hold readers for ever; and as one of the present session it would end a
+	// client that is slow to initialise its producers.
+	for _, c := range w.volatile.clusters {
+		if c.open != nil {
+			former := *c.open
+			former.former = true
+			w.volatile.at(c.clusterID).open = &former
+		}
+	}
+}
+
+// formerClusters are the clusters that sessions before a new one over now named.
+func formerClusters(v *txnlog.GlobalTransaction, now []string) []string {
+	former := slices.Clone(v.FormerClusterIDs)
+	for _, id := range v.ClusterIDs {
+		if !slices.Contains(former, id) {
+			former = append(former, id)
+		}
+	}
+	return slices.DeleteFunc(former, func(id string) bool { return slices.Contains(now, id) })
 }
 
 // checkFailure condenses the findings into the code that helps most: a final

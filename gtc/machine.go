@@ -86,28 +86,9 @@ type Machine struct {
 type entry struct {
 	id       string
 	value    *txnlog.GlobalTransaction
-	volatile *volatile // nil when nothing is under way
+	volatile *volatile // nil when nothing was ever under way here
 	deadline int64
 	index    int // in Machine.due, -1 when absent
-	// ended is when an EndTxn of ours was last answered, for each cluster: a
-	// look at it that began before may show as open what has ended.
-	ended []ended
-}
-
-// ended is the last end on one cluster, on the monotonic clock.
-type ended struct {
-	clusterID string
-	at        int64
-}
-
-// endedAt is when something was last ended on the cluster, 0 for never.
-func (e *entry) endedAt(clusterID string) int64 {
-	for _, x := range e.ended {
-		if x.clusterID == clusterID {
-			return x.at
-		}
-	}
-	return 0
 }
 
 // NewMachine returns an empty machine. Load it with Apply, then start it with
@@ -150,13 +131,9 @@ func (m *Machine) Apply(c Change) {
 		e := m.entry(c.id)
 		e.volatile = c.volatile
 		m.reindex(e)
-		if e.value == nil && e.volatile == nil {
+		if e.value == nil && e.volatile.idle() {
 			m.remove(e)
 		}
-	case setEnded:
-		e := m.entry(c.id)
-		others := slices.DeleteFunc(slices.Clone(e.ended), func(x ended) bool { return x.clusterID == c.clusterID })
-		e.ended = append(others, c.ended)
 	case setScanned:
 		m.scanned[c.clusterID] = c.at
 	case setSweep:
@@ -169,7 +146,7 @@ func (m *Machine) Apply(c Change) {
 func (m *Machine) applyRecord(r txnlog.Record) {
 	e := m.entry(r.GlobalTransactionalID)
 	e.value = r.Value
-	if e.value == nil && e.volatile == nil {
+	if e.value == nil && e.volatile.idle() {
 		m.remove(e)
 		return
 	}
@@ -215,7 +192,7 @@ func (m *Machine) Recover(now Time) Output {
 	s.out.Changes = append(s.out.Changes, setStarted{at: now}, setSweep{at: now.Mono + m.sweepEvery()})
 	for _, id := range slices.Sorted(maps.Keys(m.entries)) {
 		w := s.load(id)
-		if w.value == nil || !w.busy() && len(w.value.Leftovers) == 0 {
+		if w.value == nil || !busy(w.value) && len(w.value.Leftovers) == 0 {
 			continue
 		}
 		w.driveAll(true)

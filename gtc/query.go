@@ -104,48 +104,42 @@ func describe(now Time, e *entry) Description {
 		d.Participants = append(d.Participants, ParticipantDescription{Participant: p, AgeMillis: age, Leftover: leftover})
 		d.AgeMillis = max(d.AgeMillis, age)
 	}
-	age := func(ref ParticipantRef, leftover bool) (int64, string) {
-		for _, x := range vol.drives {
-			if x.ref == ref && x.leftover == leftover {
-				return now.Mono - x.since, x.detail
+	// told adds a participant that is being told, or has been.
+	told := func(p txnlog.Participant, sequence int64) {
+		age := int64(-1)
+		if x := vol.drive(refOf(p), sequence); x != nil {
+			age = now.Mono - x.since + x.before
+			if p.Detail == "" {
+				p.Detail = x.detail
 			}
 		}
-		return -1, ""
+		add(p, age, sequence == 0)
 	}
-	undecided := vol.ending != nil || !busy(v) && len(vol.open) > 0
-	// Torn ones are always shown: what goes on beside them must not hide from
-	// an operator why the id stands still.
+	opens := slices.DeleteFunc(vol.opens(), func(o open) bool { return vol.driving(o.ref()) })
+	undecided := vol.ending != nil || !busy(v) && len(opens) > 0
 	for _, p := range v.Participants {
-		if undecided && !p.State.Heuristic() {
-			continue
+		// Torn ones are always shown: what goes on beside them must not hide from
+		// an operator why the id stands still. So are pending ones.
+		if !undecided || isHeuristic(p) || isPending(p) {
+			told(p, v.Sequence)
 		}
-		since, detail := age(refOf(p), false)
-		if p.Detail == "" {
-			p.Detail = detail
-		}
-		add(p, since, false)
 	}
-	if vol.ending != nil {
+	if x := vol.ending; x != nil {
 		d.State = NameOngoing
-		for _, p := range participantsOf(vol.ending.refs) {
-			since, detail := age(refOf(p), false)
-			p.Detail = detail
-			add(p, max(since, 0), false)
+		for _, p := range participantsOf(x.refs) {
+			told(p, x.sequence)
+			d.AgeMillis = max(d.AgeMillis, 0)
 		}
 	}
-	if undecided {
-		for _, o := range vol.open {
-			known := func(p ParticipantDescription) bool { return refOf(p.Participant) == o.ref() }
-			if !slices.ContainsFunc(d.Participants, known) && !vol.driving(o.ref(), true) {
-				d.State = NameOngoing
-				add(o.participant(), now.Mono-o.firstSeen, false)
-			}
+	for _, o := range opens {
+		known := func(p ParticipantDescription) bool { return refOf(p.Participant) == o.ref() }
+		if undecided && !slices.ContainsFunc(d.Participants, known) {
+			d.State = NameOngoing
+			add(o.participant(), now.Mono-o.firstSeen+o.before, false)
 		}
 	}
 	for _, p := range v.Leftovers {
-		since, detail := age(refOf(p), true)
-		p.Detail = detail
-		add(p, since, true)
+		told(p, 0)
 	}
 	return d
 }

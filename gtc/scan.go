@@ -22,24 +22,22 @@ import (
 // outcome with EndTxn v5, and the answer to the wrong transaction below, where
 // the next one has the same epoch.
 func (s *step) scanCompleted(ev ScanCompleted) {
-	began := ev.BeganMono
 	news := func(id string) bool {
-		return s.m.Knows(id) && s.m.entries[id].endedAt(ev.ClusterID) <= began && s.m.started.Mono <= began
+		e := s.m.entries[id]
+		return e != nil && e.value != nil && named(e.value, ev.ClusterID) &&
+			e.volatile.endedAt(ev.ClusterID) <= ev.BeganMono && s.m.started.Mono <= ev.BeganMono
 	}
-	seen := map[string][]OpenTransaction{}
-	for _, t := range ev.Open {
+	seen := map[string]*OpenTransaction{}
+	for i, t := range ev.Open {
 		if news(t.ID) {
-			seen[t.ID] = append(seen[t.ID], t)
+			seen[t.ID] = &ev.Open[i]
 		}
 	}
 	ids := slices.Collect(maps.Keys(seen))
-	if ev.Failed == "" && s.m.started.Mono <= began { // else ids that were being loaded were left out
-		s.out.Changes = append(s.out.Changes, setScanned{clusterID: ev.ClusterID, at: began})
+	if ev.Failed == "" && s.m.started.Mono <= ev.BeganMono { // else ids that were being loaded were left out
+		s.out.Changes = append(s.out.Changes, setScanned{clusterID: ev.ClusterID, at: ev.BeganMono})
 		for id, e := range s.m.entries {
-			if e.volatile == nil || seen[id] != nil || !news(id) {
-				continue
-			}
-			if slices.ContainsFunc(e.volatile.open, func(o open) bool { return o.clusterID == ev.ClusterID }) {
+			if c := e.volatile.view(ev.ClusterID); c != nil && c.open != nil && seen[id] == nil && news(id) {
 				ids = append(ids, id)
 			}
 		}
@@ -47,39 +45,30 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 	slices.Sort(ids)
 	for _, id := range ids {
 		w := s.load(id)
-		w.sawOpen(ev.ClusterID, seen[id], ev.Failed == "")
+		w.sawOpen(ev.ClusterID, seen[id])
 		w.tellAgain()
 		w.abortOverdue()
 		w.store()
 	}
 }
 
-func (w *work) sawOpen(clusterID string, seen []OpenTransaction, whole bool) {
-	var now []open
-	for _, o := range w.volatile.open {
-		again := slices.ContainsFunc(seen, func(t OpenTransaction) bool { return sameTxn(t, o.txn) })
-		// A look that failed proves nothing about what it did not see, but a
-		// cluster has one open transaction of an id at most: to see another
-		// is to see that this one has ended.
-		if o.clusterID != clusterID || again || !whole && len(seen) == 0 {
-			now = append(now, o)
+// sawOpen notes what a look at a cluster saw open of the id, nil for nothing. A
+// cluster has one open transaction of an id at most: to see another is to see that
+// the one of before has ended.
+func (w *work) sawOpen(clusterID string, seen *OpenTransaction) {
+	c := w.volatile.at(clusterID)
+	switch {
+	case seen == nil:
+		c.open = nil
+	case c.open == nil || !sameTxn(*seen, c.open.txn):
+		c.open = &open{
+			clusterID: clusterID, txn: *seen, firstSeen: w.s.now.Mono, before: ageBefore(w.s.now, seen.StartMillis),
 		}
 	}
-	for _, t := range seen {
-		known := func(o open) bool { return o.clusterID == clusterID && sameTxn(t, o.txn) }
-		if !slices.ContainsFunc(now, known) {
-			now = append(now, open{clusterID: clusterID, txn: t, firstSeen: w.s.now.Mono})
-		}
-	}
-	w.volatile.open = now
 }
 
 func sameTxn(a, b OpenTransaction) bool {
 	return a.ProducerID == b.ProducerID && a.ProducerEpoch == b.ProducerEpoch && a.StartMillis == b.StartMillis
-}
-
-func (w *work) forgetOpen(ref ParticipantRef) {
-	w.volatile.open = slices.DeleteFunc(w.volatile.open, func(o open) bool { return o.ref() == ref })
 }
 
 // forgetEarlier drops what was seen open, on the clusters of a transaction that
@@ -90,30 +79,46 @@ func (w *work) forgetOpen(ref ParticipantRef) {
 // come and go during each look, a healthy session would be ended for what was
 // over long ago.
 func (w *work) forgetEarlier(refs []ParticipantRef) {
-	w.volatile.open = slices.DeleteFunc(w.volatile.open, func(o open) bool {
-		return slices.ContainsFunc(refs, func(ref ParticipantRef) bool {
-			return ref.ClusterID == o.clusterID && ref != o.ref()
-		})
-	})
+	for _, ref := range refs {
+		if c := w.volatile.view(ref.ClusterID); c != nil && c.open != nil && c.open.ref() != ref {
+			c.open = nil
+		}
+	}
 }
 
-// tellAgain tells the decision to commit to a participant that an operator had
-// given up and that is open after all: its cluster has come back. Left to its
-// timeout it would be aborted beside those that have committed.
+// tellAgain tells a decision again to a participant that it names and that is open
+// after all, whatever the record says of it: its cluster was given up by an
+// operator and is back, or it has forgotten the end (restored from a copy, an
+// unclean election of its transaction log). Left to its timeout a decided commit
+// would be aborted beside those that have committed, by us.
 func (w *work) tellAgain() {
 	v := w.value
-	if !heuristic(v) || !committed(v) || w.volatile.ending != nil {
-		return
+	if w.volatile.ending != nil || !decided(v) {
+		return // the next transaction has begun; its decision replaces the one of before
 	}
-	for _, o := range w.volatile.open {
-		p := w.target(o.ref(), false)
-		if p == nil || p.State != txnlog.ParticipantHeuristicUnknown || p.StartMillis != o.txn.StartMillis || w.ending(o.ref()) {
+	for _, o := range w.volatile.opens() {
+		p := decidedAbout(v, o)
+		if p == nil || isPending(*p) || w.volatile.driving(o.ref()) {
 			continue
 		}
-		p.State, p.Detail = txnlog.ParticipantPending, ""
-		v.State = txnlog.StatePrepareCommit
+		next := o.participant()
+		if p.AuditTopic != "" {
+			next.AuditTopic, next.AuditPartition, next.StartMillis = p.AuditTopic, p.AuditPartition, p.StartMillis
+		}
+		next.UnknownTags = p.UnknownTags
+		*p = next
+		v.State = pendingState(v)
 		w.persist(false)
-		w.drive(*p, false, true)
+		w.drive(*p, v.Sequence, true)
+	}
+	for i := range v.Leftovers {
+		p := &v.Leftovers[i]
+		if c := w.volatile.view(p.ClusterID); c == nil || c.open == nil || c.open.ref() != refOf(*p) || !isHeuristic(*p) {
+			continue
+		}
+		p.State, p.Detail = txnlog.ParticipantOrphaned, ""
+		w.persist(false)
+		w.drive(*p, 0, true)
 	}
 }
 
@@ -132,30 +137,35 @@ func (w *work) abortOverdue() {
 // it is decided and the session ended, so that a commit that comes later is
 // refused (R3).
 //
-// The others are leftovers: on a cluster that the session does not name, of a
-// session that is over, or begun while an earlier transaction still waits for
-// another cluster. The last kind must not wait with it: a cluster that is away
+// The others are leftovers: of an earlier session, on a cluster that the session
+// does not name, of a session that is over, or begun while a commit still waits
+// for another cluster. The last kind must not wait with it: a cluster that is away
 // for days would hold back the readers of the healthy one. And beside a torn
 // transaction everything is left over: a decision would replace the record of
 // what is torn before an operator has seen it. Leftovers are recorded before
 // they are told (R1), and use up no sequence number.
+//
+// What the last decision names is never one of them: it is told that decision
+// (tellAgain).
 func (w *work) abortOpen(age int64, reason string) bool {
 	v := w.value
 	if e := w.volatile.ending; e != nil && !e.onePhase {
 		return false // the votes decide, and are bounded themselves
 	}
-	inSession := func(o open) bool { return !v.SessionEnded && slices.Contains(v.ClusterIDs, o.clusterID) }
+	inSession := func(o open) bool {
+		return !v.SessionEnded && !o.former && slices.Contains(v.ClusterIDs, o.clusterID)
+	}
+	due := func(o open) bool { return o.firstSeen+age <= w.s.now.Mono }
 	var overdue, session []open
-	for _, o := range w.volatile.open {
+	for _, o := range w.volatile.opens() {
 		switch {
-		case w.ending(o.ref()):
-		case inSession(o) && !w.busy() && w.volatile.ending == nil && !heuristic(v):
+		case w.volatile.driving(o.ref()) || decidedAbout(v, o) != nil:
+		case inSession(o) && !holds(v) && w.volatile.ending == nil && !heuristic(v):
 			session = append(session, o)
-		case o.firstSeen+age <= w.s.now.Mono:
+		case due(o):
 			overdue = append(overdue, o)
 		}
 	}
-	due := func(o open) bool { return o.firstSeen+age <= w.s.now.Mono }
 	if !slices.ContainsFunc(session, due) {
 		session = nil
 	}
@@ -184,19 +194,16 @@ func (w *work) abortOpen(age int64, reason string) bool {
 	return true
 }
 
-// ending reports that the transaction is being ended: by the decision that is
-// pending, by a one-phase commit, or as a leftover.
-func (w *work) ending(ref ParticipantRef) bool {
-	return w.volatile.driving(ref, false) || w.volatile.driving(ref, true)
-}
-
 // addLeftover records an open transaction to be aborted. A cluster has at most
-// one of an id: an earlier leftover there is over, or the later could not have
-// begun.
+// one of an id: an earlier leftover there that a scan found is over, or the later
+// could not have begun. One whose abort was decided stays until it is known how it
+// ended.
 func (w *work) addLeftover(o open) {
-	elsewhere := func(p txnlog.Participant) bool { return p.ClusterID == o.clusterID }
-	w.value.Leftovers = append(slices.DeleteFunc(w.value.Leftovers, elsewhere), o.participant())
-	w.volatile.drives = slices.DeleteFunc(w.volatile.drives, func(d drive) bool {
-		return d.leftover && d.ref.ClusterID == o.clusterID
-	})
+	over := func(p txnlog.Participant) bool { return p.ClusterID == o.clusterID && isPending(p) }
+	for _, p := range w.value.Leftovers {
+		if over(p) {
+			w.volatile.stopDriving(refOf(p), 0)
+		}
+	}
+	w.value.Leftovers = append(slices.DeleteFunc(w.value.Leftovers, over), o.participant())
 }

@@ -315,6 +315,7 @@ func renderParticipant(p txnlog.Participant) string {
 		txnlog.ParticipantPending: "pending", txnlog.ParticipantComplete: "complete",
 		txnlog.ParticipantHeuristicCommit: "HEURISTIC-COMMIT", txnlog.ParticipantHeuristicAbort: "HEURISTIC-ABORT",
 		txnlog.ParticipantHeuristicUnknown: "HEURISTIC-UNKNOWN",
+		txnlog.ParticipantOrphaned:         "orphaned",
 	}
 	s := fmt.Sprintf("[%s:%d/%d v%d %s", p.ClusterID, p.ProducerID, p.ProducerEpoch, p.EndTxnVersion, names[p.State])
 	switch {

@@ -12,10 +12,10 @@ import (
 // leftover. After a load (recovered) requests of an earlier coordinator may
 // still be under way.
 func (w *work) driveAll(recovered bool) {
-	if w.busy() {
+	if busy(w.value) {
 		for _, p := range w.value.Participants {
-			if p.State == txnlog.ParticipantPending {
-				w.drive(p, false, recovered)
+			if isPending(p) && w.volatile.drive(refOf(p), w.value.Sequence) == nil {
+				w.drive(p, w.value.Sequence, recovered)
 			}
 		}
 	}
@@ -24,22 +24,32 @@ func (w *work) driveAll(recovered bool) {
 
 func (w *work) driveLeftovers(recovered bool) {
 	for _, p := range w.value.Leftovers {
-		if !w.volatile.driving(refOf(p), true) {
-			w.drive(p, true, recovered)
+		if !isHeuristic(p) && w.volatile.drive(refOf(p), 0) == nil {
+			w.drive(p, 0, recovered)
 		}
 	}
 }
 
-func (w *work) drive(p txnlog.Participant, leftover, recovered bool) {
-	w.volatile.drives = append(w.volatile.drives, drive{
-		ref: refOf(p), leftover: leftover, inFlight: true, uncertain: recovered, since: w.s.now.Mono,
-	})
-	w.sendEnd(p, leftover)
+// drive begins to tell one participant: of transaction sequence, or with 0 a
+// leftover.
+func (w *work) drive(p txnlog.Participant, sequence int64, recovered bool) {
+	from := p.StartMillis
+	if sequence != 0 {
+		from = w.value.DecidedMillis
+	}
+	w.addDrive(drive{ref: refOf(p), sequence: sequence, uncertain: recovered, before: ageBefore(w.s.now, from)})
+	w.sendEnd(p, sequence)
+}
+
+func (w *work) addDrive(d drive) {
+	d.inFlight, d.since = true, w.s.now.Mono
+	c := w.volatile.at(d.ref.ClusterID)
+	c.drives = append(c.drives, d)
 }
 
 func (w *work) driveOnePhase() {
 	e := w.volatile.ending
-	w.volatile.drives = append(w.volatile.drives, drive{ref: e.refs[0], inFlight: true, since: w.s.now.Mono})
+	w.addDrive(drive{ref: e.refs[0], sequence: e.sequence})
 	w.sendOnePhase(false)
 }
 
@@ -50,10 +60,10 @@ func (w *work) sendOnePhase(fenced bool) {
 	})
 }
 
-func (w *work) sendEnd(p txnlog.Participant, leftover bool) {
-	eff := EndTxn{ID: w.id, Participant: p}
-	if !leftover {
-		eff.Sequence, eff.Commit = w.value.Sequence, committed(w.value)
+func (w *work) sendEnd(p txnlog.Participant, sequence int64) {
+	eff := EndTxn{ID: w.id, Sequence: sequence, Participant: p}
+	if sequence != 0 {
+		eff.Commit = committed(w.value)
 		// An earlier coordinator may have committed an only participant in
 		// one phase, so what its answer does not prove is not an abort (R5).
 		eff.OnePhase = !eff.Commit && len(w.value.Participants) == 1
@@ -61,28 +71,31 @@ func (w *work) sendEnd(p txnlog.Participant, leftover bool) {
 	w.s.effect(eff)
 }
 
+// onePhase reports that the drive is the one-phase commit under way.
+func (w *work) onePhase(d *drive) bool {
+	e := w.volatile.ending
+	return e != nil && e.onePhase && d.sequence == e.sequence
+}
+
 // retryDue sends again what is pending and due.
 func (w *work) retryDue() {
-	for i := range w.volatile.drives {
-		d := &w.volatile.drives[i]
+	for _, d := range w.volatile.drives() {
 		if d.inFlight || d.nextTry > w.s.now.Mono {
 			continue
 		}
 		d.inFlight = true
-		if e := w.volatile.ending; e != nil && e.onePhase && !d.leftover {
+		if w.onePhase(d) {
 			w.sendOnePhase(d.fenced)
-			continue
-		}
-		if p := w.target(d.ref, d.leftover); p != nil {
-			w.sendEnd(*p, d.leftover)
+		} else if p := w.target(d.ref, d.sequence); p != nil {
+			w.sendEnd(*p, d.sequence)
 		}
 	}
 }
 
 // target is the recorded participant that a drive is about.
-func (w *work) target(ref ParticipantRef, leftover bool) *txnlog.Participant {
+func (w *work) target(ref ParticipantRef, sequence int64) *txnlog.Participant {
 	ps := w.value.Participants
-	if leftover {
+	if sequence == 0 {
 		ps = w.value.Leftovers
 	}
 	for i := range ps {
@@ -93,17 +106,16 @@ func (w *work) target(ref ParticipantRef, leftover bool) *txnlog.Participant {
 	return nil
 }
 
-// endAnswered takes one participant's answer in.
+// endAnswered takes one participant's answer in. One about what is not being told
+// any more, because a later decision has replaced it, is dropped.
 func (s *step) endAnswered(ev EndAnswered) {
 	w := s.load(ev.ID)
-	leftover := ev.Sequence == 0
-	i := slices.IndexFunc(w.volatile.drives, func(d drive) bool { return d.ref == ev.Participant && d.leftover == leftover })
-	if i < 0 || w.value == nil || !leftover && ev.Sequence != w.drivenSequence() {
+	d := w.volatile.drive(ev.Participant, ev.Sequence)
+	if d == nil || w.value == nil {
 		return
 	}
 	defer w.store()
-	d := &w.volatile.drives[i]
-	if e := w.volatile.ending; ev.Answer.Outcome == EndUnfenced && e != nil && e.onePhase {
+	if ev.Answer.Outcome == EndUnfenced && w.onePhase(d) {
 		// The record says nothing new. That it can be written is what counts.
 		d.fenced = true
 		w.persist(false)
@@ -118,27 +130,45 @@ func (s *step) endAnswered(ev EndAnswered) {
 		d.nextTry = s.now.Mono + s.m.cfg.backoff(d.attempts)
 		return
 	}
-	uncertain := d.uncertain
-	s.out.Changes = append(s.out.Changes, setEnded{id: w.id, ended: ended{ev.Participant.ClusterID, s.now.Mono}})
-	w.volatile.drives = slices.Delete(w.volatile.drives, i, i+1)
-	w.forgetOpen(ev.Participant)
+	uncertain, onePhase := d.uncertain, w.onePhase(d)
+	w.volatile.stopDriving(ev.Participant, ev.Sequence)
+	w.nothingOpen(ev.Participant.ClusterID, ev.Participant)
 	switch {
-	case leftover:
-		w.value.Leftovers = slices.DeleteFunc(w.value.Leftovers, func(p txnlog.Participant) bool { return refOf(p) == ev.Participant })
-		w.persist(true)
-	case w.volatile.ending != nil:
+	case ev.Sequence == 0:
+		w.leftoverEnded(ev.Participant, ev.Answer)
+	case onePhase:
 		w.onePhaseEnded(ev.Answer, uncertain)
 	default:
 		w.participantEnded(ev.Participant, ev.Answer, uncertain)
 	}
 }
 
-// drivenSequence is the transaction that the drives, leftovers aside, belong to.
-func (w *work) drivenSequence() int64 {
-	if e := w.volatile.ending; e != nil {
-		return e.sequence
+// nothingOpen notes that a participant has ended now. What a look has seen of it,
+// or sees that began before, is no news.
+func (w *work) nothingOpen(clusterID string, ref ParticipantRef) {
+	c := w.volatile.at(clusterID)
+	c.endedAt = w.s.now.Mono
+	if c.open != nil && c.open.ref() == ref {
+		c.open = nil
 	}
-	return w.value.Sequence
+}
+
+// leftoverEnded records the end of a leftover. One whose abort was decided as a
+// part of a transaction, and that has committed, or may have, is torn from it: it
+// stays until an operator has looked. What a scan has found has no other part.
+func (w *work) leftoverEnded(ref ParticipantRef, a EndAnswer) {
+	p := w.target(ref, 0)
+	switch decided := p.State == txnlog.ParticipantOrphaned; {
+	case decided && a.Outcome == EndCommitted:
+		p.State, p.Detail = txnlog.ParticipantHeuristicCommit, a.Detail
+	case decided && a.Outcome == EndUnknown:
+		p.State, p.Detail = txnlog.ParticipantHeuristicUnknown, a.Detail
+	default:
+		w.value.Leftovers = slices.DeleteFunc(w.value.Leftovers, func(p txnlog.Participant) bool { return refOf(p) == ref })
+		w.persist(true)
+		return
+	}
+	w.persist(false)
 }
 
 func (c Config) backoff(attempts int64) int64 {
@@ -160,7 +190,9 @@ func (w *work) onePhaseEnded(a EndAnswer, uncertain bool) {
 		p.State = txnlog.ParticipantComplete
 	}
 	goOn(&p, a, uncertain)
-	v.State, v.Sequence, v.Participants, v.Reason = state, e.sequence, []txnlog.Participant{p}, reason
+	ps := []txnlog.Participant{p}
+	w.orphan(ps)
+	v.State, v.Sequence, v.Participants, v.Reason = state, e.sequence, ps, reason
 	v.DecidedMillis = w.s.now.Wall
 	w.volatile.ending = nil
 	w.complete()
@@ -169,7 +201,7 @@ func (w *work) onePhaseEnded(a EndAnswer, uncertain bool) {
 // participantEnded records one participant's end after a decision.
 func (w *work) participantEnded(ref ParticipantRef, a EndAnswer, uncertain bool) {
 	v := w.value
-	p := w.target(ref, false)
+	p := w.target(ref, v.Sequence)
 	switch a.Outcome {
 	case EndRetry, EndUnfenced, EndDone:
 		p.State = txnlog.ParticipantComplete
@@ -184,7 +216,7 @@ func (w *work) participantEnded(ref ParticipantRef, a EndAnswer, uncertain bool)
 			v.State, v.Reason = txnlog.StateCompleteCommit, ""
 			goOn(p, a, uncertain)
 			w.persist(false) // the log says abort until then
-			w.answerAll(w.answer())
+			w.answerDecided()
 			return
 		default:
 			p.State, p.Detail = txnlog.ParticipantHeuristicCommit, a.Detail
@@ -229,6 +261,14 @@ func (w *work) settleIfEnded() bool {
 	return true
 }
 
+// pendingState is the state before every participant has ended as decided.
+func pendingState(v *txnlog.GlobalTransaction) txnlog.State {
+	if committed(v) {
+		return txnlog.StatePrepareCommit
+	}
+	return txnlog.StatePrepareAbort
+}
+
 // completed is the state after the decision.
 func completed(v *txnlog.GlobalTransaction) txnlog.State {
 	if committed(v) {
@@ -247,15 +287,15 @@ func (w *work) complete() {
 	reask := slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool {
 		return below5(p) && p.NextProducerID >= 0
 	})
-	strange := slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool { return p.State.Heuristic() })
-	w.persist(!reask && !strange)
-	w.answerAll(w.answer())
+	w.persist(!reask && !slices.ContainsFunc(v.Participants, isHeuristic))
+	w.answerDecided()
 }
 
-// answer is what is known of the last transaction.
-func (w *work) answer() Response {
+// answer is what is known of a transaction: the one that is ending, or the one that
+// was decided last.
+func (w *work) answer(sequence int64) Response {
 	v := w.value
-	if w.volatile.ending != nil {
+	if e := w.volatile.ending; e != nil && e.sequence == sequence {
 		return Response{Outcome: OutcomeUnknown, Message: "not decided yet; ask again with the same request"}
 	}
 	resp := Response{Outcome: OutcomeAborted, Message: v.Reason, Participants: slices.Clone(v.Participants)}
@@ -284,7 +324,7 @@ func (w *work) answer() Response {
 	case outcomeLost(v):
 		p := v.Participants[0]
 		resp.Code, resp.Message = CodeOutcomeTooOld, fmt.Sprintf("the only participant, %s, has ended, and nobody can tell how%s", p.ClusterID, because(p.Detail))
-	case heuristic(v):
+	case tornLast(v):
 		resp.Code, resp.Message = CodeHeuristicOutcome, heuristicMessage(v)
 	}
 	return resp
@@ -305,9 +345,7 @@ func (w *work) pendingMessage() string {
 			continue
 		}
 		text := p.ClusterID
-		i := slices.IndexFunc(w.volatile.drives, func(d drive) bool { return d.ref == refOf(p) && !d.leftover })
-		if i >= 0 {
-			d := w.volatile.drives[i]
+		if d := w.volatile.drive(refOf(p), v.Sequence); d != nil {
 			text += fmt.Sprintf(" since %d ms", w.s.now.Mono-d.since)
 			if d.detail != "" {
 				text += " (" + d.detail + ")"
@@ -324,12 +362,23 @@ func (w *work) pendingMessage() string {
 }
 
 func heuristicMessage(v *txnlog.GlobalTransaction) string {
-	decision := "abort"
-	if committed(v) {
-		decision = "commit"
-	}
 	var seen []string
-	for _, p := range v.Participants {
+	if tornLast(v) {
+		decision := "abort"
+		if committed(v) {
+			decision = "commit"
+		}
+		seen = append(seen, fmt.Sprintf("of transaction %d: %s was decided, but %s", v.Sequence, decision, strings.Join(against(v.Participants), "; ")))
+	}
+	if earlier := against(v.Leftovers); len(earlier) > 0 {
+		seen = append(seen, "of an earlier transaction: abort was decided, but "+strings.Join(earlier, "; "))
+	}
+	return "heuristic outcome " + strings.Join(seen, ", and ") + "; an operator must look and forget it before this id goes on"
+}
+
+// against tells which participants ended against the decision, or may have.
+func against(ps []txnlog.Participant) (seen []string) {
+	for _, p := range ps {
 		switch p.State {
 		case txnlog.ParticipantHeuristicCommit:
 			seen = append(seen, p.ClusterID+" committed"+because(p.Detail))
@@ -337,11 +386,10 @@ func heuristicMessage(v *txnlog.GlobalTransaction) string {
 			seen = append(seen, p.ClusterID+" aborted"+because(p.Detail))
 		case txnlog.ParticipantHeuristicUnknown:
 			seen = append(seen, p.ClusterID+" ended and nobody can tell how"+because(p.Detail))
-		case txnlog.ParticipantPending, txnlog.ParticipantComplete:
+		case txnlog.ParticipantPending, txnlog.ParticipantComplete, txnlog.ParticipantOrphaned:
 		}
 	}
-	return fmt.Sprintf("heuristic outcome of transaction %d: %s was decided, but %s; an operator must look and forget it before this id goes on",
-		v.Sequence, decision, strings.Join(seen, "; "))
+	return seen
 }
 
 func because(detail string) string {

@@ -41,7 +41,7 @@ func (s *step) load(id string) *work {
 // store hands the volatile state over. Every handler ends with it.
 func (w *work) store() {
 	v := w.volatile
-	if v.idle() {
+	if v.idle() && len(v.clusters) == 0 {
 		v = nil
 	}
 	w.s.out.Changes = append(w.s.out.Changes, setVolatile{id: w.id, volatile: v})
@@ -57,6 +57,14 @@ func (w *work) persist(lazy bool) {
 	})
 }
 
+// force makes the record that was written last one that effects wait for.
+func (w *work) force() {
+	last := &w.s.out.Changes[len(w.s.out.Changes)-1]
+	p := (*last).(Persist)
+	p.Lazy = false
+	*last = p
+}
+
 func (s *step) effect(e Effect) { s.out.Effects = append(s.out.Effects, e) }
 
 func (s *step) reply(r RequestID, resp Response) {
@@ -66,8 +74,6 @@ func (s *step) reply(r RequestID, resp Response) {
 func (s *step) refuse(r RequestID, code Code, message string) {
 	s.reply(r, Response{Code: code, Message: message, GlobalEpoch: -1, Sequence: -1})
 }
-
-func (w *work) busy() bool { return w.value != nil && busy(w.value) }
 
 // elapsed does what is due for one id.
 func (w *work) elapsed() {
@@ -79,32 +85,44 @@ func (w *work) elapsed() {
 	w.answerOverdue()
 }
 
-// wait adds a request that is answered when the transaction under way is
-// complete, or after timeoutMillis.
-func (w *work) wait(r RequestID, timeoutMillis int32) {
+// wait adds a request that is answered when its transaction is complete, or when
+// its client's patience is over.
+func (w *work) wait(r EndRequest) {
 	if len(w.volatile.waiters) >= w.s.m.cfg.MaxWaiters {
-		w.s.refuse(r, CodeConcurrentTransactions, "too many requests wait for this transaction; ask again")
+		w.s.refuse(r.Request, CodeConcurrentTransactions, "too many requests wait for this transaction; ask again")
 		return
 	}
 	w.volatile.waiters = append(w.volatile.waiters,
-		waiter{request: r, deadline: w.s.now.Mono + max(int64(timeoutMillis), 0)})
+		waiter{request: r.Request, sequence: r.Sequence, deadline: w.s.now.Mono + max(int64(r.TimeoutMillis), 0)})
 }
 
 // answerOverdue answers the waiters whose deadline has come with what is known.
 func (w *work) answerOverdue() {
+	w.answerWaiters(func(x waiter) bool { return x.deadline <= w.s.now.Mono })
+}
+
+// answerDecided answers whoever waits for the transaction that was decided last.
+func (w *work) answerDecided() {
+	w.answerWaiters(func(x waiter) bool { return x.sequence == w.value.Sequence })
+}
+
+func (w *work) answerWaiters(which func(waiter) bool) {
 	w.volatile.waiters = slices.DeleteFunc(w.volatile.waiters, func(x waiter) bool {
-		if x.deadline > w.s.now.Mono {
+		if !which(x) {
 			return false
 		}
-		w.s.reply(x.request, w.answer())
+		w.s.reply(x.request, w.answer(x.sequence))
 		return true
 	})
 }
 
-// answerAll answers every waiter now.
-func (w *work) answerAll(resp Response) {
-	for _, x := range w.volatile.waiters {
-		w.s.reply(x.request, resp)
-	}
-	w.volatile.waiters = nil
+// refuseWaiters refuses whoever waits for one transaction.
+func (w *work) refuseWaiters(sequence int64, code Code, message string) {
+	w.volatile.waiters = slices.DeleteFunc(w.volatile.waiters, func(x waiter) bool {
+		if x.sequence != sequence {
+			return false
+		}
+		w.s.reply(x.request, Response{Code: code, Message: message})
+		return true
+	})
 }

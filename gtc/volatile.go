@@ -9,11 +9,10 @@ import (
 // volatile is what the coordinator knows of an id and does not log: losing it
 // costs a repeated question, never an answer.
 type volatile struct {
-	check   *check   // InitGlobalTxn under way
-	ending  *ending  // EndGlobalTxn under way and not decided
-	waiters []waiter // requests about the transaction that is ending or was decided last
-	drives  []drive  // participants being told to end
-	open    []open   // what the recovery scan saw open
+	check    *check        // InitGlobalTxn under way
+	ending   *ending       // EndGlobalTxn under way and not decided
+	waiters  []waiter      // requests that wait for an outcome
+	clusters []clusterView // by cluster id
 }
 
 // check is an InitGlobalTxn whose participants are being asked.
@@ -37,43 +36,8 @@ type ending struct {
 // its deadline with what is known then.
 type waiter struct {
 	request  RequestID
+	sequence int64
 	deadline int64
-}
-
-// drive is one participant transaction that is being ended.
-type drive struct {
-	ref      ParticipantRef
-	leftover bool
-	inFlight bool  // an EndTxn is under way; at most one
-	fenced   bool  // see EndTxn
-	attempts int64 // that ended in EndRetry
-	nextTry  int64
-	// uncertain: an earlier EndTxn may still arrive. Below EndTxn v5 it
-	// would end whatever is open under the same epoch then, so the client
-	// must not go on under it.
-	uncertain bool
-	since     int64
-	detail    string
-}
-
-// open is a participant transaction that a scan saw open.
-type open struct {
-	clusterID string
-	txn       OpenTransaction
-	firstSeen int64 // monotonic
-}
-
-func (o open) ref() ParticipantRef {
-	return ParticipantRef{ClusterID: o.clusterID, ProducerID: o.txn.ProducerID, ProducerEpoch: o.txn.ProducerEpoch}
-}
-
-func (o open) participant() txnlog.Participant {
-	return txnlog.Participant{
-		ClusterID: o.clusterID, ProducerID: o.txn.ProducerID, ProducerEpoch: o.txn.ProducerEpoch,
-		EndTxnVersion:  o.txn.EndTxnVersion,
-		NextProducerID: -1, NextProducerEpoch: -1,
-		AuditTopic: o.txn.AuditTopic, AuditPartition: o.txn.AuditPartition, StartMillis: o.txn.StartMillis,
-	}
 }
 
 func (v *volatile) clone() *volatile {
@@ -90,12 +54,16 @@ func (v *volatile) clone() *volatile {
 		e := *v.ending
 		c.ending = &e
 	}
-	c.waiters, c.drives, c.open = slices.Clone(v.waiters), slices.Clone(v.drives), slices.Clone(v.open)
+	c.waiters, c.clusters = slices.Clone(v.waiters), slices.Clone(v.clusters)
+	for i := range c.clusters {
+		c.clusters[i].drives = slices.Clone(c.clusters[i].drives)
+	}
 	return &c
 }
 
+// idle: nothing is under way, and nothing was seen open.
 func (v *volatile) idle() bool {
-	return v.check == nil && v.ending == nil && len(v.waiters) == 0 && len(v.drives) == 0 && len(v.open) == 0
+	return v == nil || v.check == nil && v.ending == nil && len(v.waiters) == 0 && !slices.ContainsFunc(v.clusters, clusterView.busy)
 }
 
 // deadline is the first time at which something is due without an event.
@@ -113,73 +81,28 @@ func (v *volatile) deadline(value *txnlog.GlobalTransaction) (int64, bool) {
 	for _, w := range v.waiters {
 		take(w.deadline)
 	}
-	for _, d := range v.drives {
-		if !d.inFlight {
-			take(d.nextTry)
+	for _, c := range v.clusters {
+		for _, d := range c.drives {
+			if !d.inFlight {
+				take(d.nextTry)
+			}
 		}
 	}
 	if v.ending != nil && !v.ending.onePhase {
 		take(v.ending.votesBy)
 	}
 	if value != nil && (v.ending == nil || v.ending.onePhase) {
-		for _, o := range v.open {
-			if !v.driving(o.ref(), false) && !v.driving(o.ref(), true) {
-				take(o.firstSeen + int64(value.TimeoutMillis))
+		for _, c := range v.clusters {
+			if c.open != nil && !c.driving(c.open.ref()) {
+				take(c.open.firstSeen + int64(value.TimeoutMillis))
 			}
 		}
 	}
 	return at, found
 }
 
-func (v *volatile) driving(ref ParticipantRef, leftover bool) bool {
-	return slices.ContainsFunc(v.drives, func(d drive) bool { return d.ref == ref && d.leftover == leftover })
-}
-
-// busy: a decision is made and not every participant has acknowledged it.
-func busy(v *txnlog.GlobalTransaction) bool {
-	return v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort
-}
-
-func decided(v *txnlog.GlobalTransaction) bool { return v.State != txnlog.StateEmpty }
-
-// committed reports the last decision.
-func committed(v *txnlog.GlobalTransaction) bool {
-	return v.State == txnlog.StatePrepareCommit || v.State == txnlog.StateCompleteCommit
-}
-
-// heuristic: the last transaction is torn. A participant of it ended against its
-// decision, or nobody can tell, and no operator has forgotten it.
-func heuristic(v *txnlog.GlobalTransaction) bool {
-	return !outcomeLost(v) && slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool { return p.State.Heuristic() })
-}
-
-// Torn reports whether a record says that the id's last transaction is torn, so
-// that the id stands still until an operator has looked.
-func Torn(v *txnlog.GlobalTransaction) bool { return v != nil && heuristic(v) }
-
-// outcomeLost: the only participant has ended, and nobody can tell how. Its own
-// answer was the outcome (R5), so the outcome is not known and never will be;
-// but there is nothing that it could be torn from, and the id goes on. It comes
-// about with nobody from outside, when a late copy of a one-phase request meets
-// a coordinator that does not know of the end: the record was lost with its
-// predecessor, and the client has gone on. (One that a scan has found may be a
-// part of something larger, and counts as torn.)
-func outcomeLost(v *txnlog.GlobalTransaction) bool {
-	return len(v.Participants) == 1 && v.Participants[0].State == txnlog.ParticipantHeuristicUnknown && v.Participants[0].AuditTopic == ""
-}
-
-func isPending(p txnlog.Participant) bool { return p.State == txnlog.ParticipantPending }
-
-func refOf(p txnlog.Participant) ParticipantRef {
-	return ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch}
-}
-
-// below5 reports that the participant may be ended with an EndTxn that keeps
-// the producer epoch. An unknown version counts as one.
-func below5(p txnlog.Participant) bool { return p.EndTxnVersion < 5 }
-
-// setVolatile, setEnded, setScanned, setSweep and setStarted are the changes
-// that are not logged.
+// setVolatile, setScanned, setSweep and setStarted are the changes that are not
+// logged.
 type setVolatile struct {
 	id       string
 	volatile *volatile
@@ -190,17 +113,11 @@ type setScanned struct {
 	at        int64
 }
 
-type setEnded struct {
-	id string
-	ended
-}
-
 type setSweep struct{ at int64 }
 
 type setStarted struct{ at Time }
 
 func (setStarted) change()  {}
 func (setVolatile) change() {}
-func (setEnded) change()    {}
 func (setScanned) change()  {}
 func (setSweep) change()    {}

@@ -41,7 +41,7 @@ func TestAWallClockThatStepsEndsNothing(t *testing.T) {
 	st.open("idle", "a", "b")
 	for i, step := range []int64{-hour, 365 * 24 * hour, 0} {
 		c.set(func() {
-			c.open["a"] = []gtc.OpenTransaction{{ID: "pay", ProducerID: 7, ProducerEpoch: int16(3 + i), EndTxnVersion: 5, StartMillis: 1}}
+			c.open["a"] = []gtc.OpenTransaction{{ID: "pay", ProducerID: 7, ProducerEpoch: int16(3 + i), EndTxnVersion: 5, StartMillis: clock.Now().Wall}}
 		})
 		for j := range s.refs {
 			s.refs[j].ProducerEpoch = int16(3 + i)

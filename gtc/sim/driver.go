@@ -27,8 +27,6 @@ func (c *cluster) vote(p producer) gtc.Vote {
 	case c.state == ongoing:
 		v.Code, v.Detail = gtc.VotePrepared, ""
 		v.AuditTopic, v.StartMillis = auditTopic, int64(c.start)
-	case c.state == empty, c.version >= bumps:
-		v.Code, v.Detail = gtc.VoteReadOnly, ""
 	}
 	return v
 }

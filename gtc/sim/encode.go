@@ -196,7 +196,7 @@ func (m *message) encode(b []byte) []byte {
 }
 
 func (l *ledger) encode(b []byte) []byte {
-	b = append(short(b, l.torn), byte(l.epoch), byte(l.over), bit(l.forgiven), byte(len(l.landed)))
+	b = append(b, byte(l.epoch), byte(l.over), bit(l.forgiven), byte(len(l.landed)))
 	landed := slices.Clone(l.landed)
 	slices.SortFunc(landed, recorded.compare)
 	for _, r := range landed {

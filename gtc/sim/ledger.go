@@ -46,10 +46,7 @@ type txn struct {
 // ledger is what has ever landed in the log, as far as promises depend on it.
 type ledger struct {
 	landed []recorded
-	// torn is the sequence of a heuristic record that no operator has
-	// forgotten, 0 when there is none.
-	torn int64
-	// forgiven: an operator has asked for that.
+	// forgiven: an operator has asked to forget what is torn.
 	forgiven bool
 	// life counts the expiries of the id. epoch is the highest global epoch of
 	// its present life in the log, over the highest of a session that has ended.
@@ -130,18 +127,13 @@ func (w *world) landed(r txnlog.Record) {
 		w.ledger.over = v.GlobalEpoch
 	}
 	commit := v.State == txnlog.StatePrepareCommit || v.State == txnlog.StateCompleteCommit
-	torn := false
 	for _, p := range v.Participants {
 		w.recordedOne(p, v.Sequence, commit, len(v.Participants) == 1)
-		// Nothing is torn where the only participant's answer was lost, unless
-		// a scan has found it: then it may be a part of something larger.
-		lost := len(v.Participants) == 1 && p.State == txnlog.ParticipantHeuristicUnknown && p.AuditTopic == ""
-		torn = torn || p.State.Heuristic() && !lost
 	}
 	for _, p := range v.Leftovers {
 		w.recordedOne(p, 0, false, false)
 	}
-	w.recordedTorn(v, torn)
+	w.tornIsKept(last, v)
 }
 
 // forgotten: an id expires, and only one of which nothing is left to be done. Its
@@ -153,7 +145,7 @@ func (w *world) forgotten(last *txnlog.Record) {
 		return
 	}
 	v := last.Value
-	if v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort || len(v.Leftovers) > 0 || w.ledger.torn != 0 {
+	if v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort || len(v.Leftovers) > 0 || gtc.Torn(v) {
 		w.violate("an id has expired with %s", recordText(*last))
 	}
 	for k := range w.n {
@@ -163,18 +155,26 @@ func (w *world) forgotten(last *txnlog.Record) {
 	}
 }
 
-// recordedTorn: what is torn stays in the log until an operator forgets it.
-func (w *world) recordedTorn(v *txnlog.GlobalTransaction, torn bool) {
-	switch l := &w.ledger; {
-	case torn:
-		l.torn = v.Sequence
-	case l.torn == 0:
-	case l.torn == v.Sequence && v.State == txnlog.StatePrepareCommit:
-		l.torn = 0 // a cluster that was given up has come back, and is told
-	case l.torn == v.Sequence && l.forgiven:
-		l.torn, l.forgiven = 0, false
-	default:
-		w.violate("transaction %d of the log was torn, and a record of %d has replaced it before an operator forgot it", l.torn, v.Sequence)
+// tornIsKept: what is torn stays in the log until an operator forgets it, or until
+// its participant is open after all and is told once more.
+func (w *world) tornIsKept(last *txnlog.Record, now *txnlog.GlobalTransaction) {
+	if last == nil || !gtc.Torn(last.Value) {
+		return
+	}
+	before := slices.Concat(last.Value.Participants, last.Value.Leftovers)
+	for _, p := range before {
+		kept := func(n txnlog.Participant) bool {
+			told := n.State == txnlog.ParticipantPending || n.State == txnlog.ParticipantOrphaned
+			return n.ClusterID == p.ClusterID && n.ProducerID == p.ProducerID && n.ProducerEpoch == p.ProducerEpoch && (n.State.Heuristic() || told)
+		}
+		if !p.State.Heuristic() || slices.ContainsFunc(slices.Concat(now.Participants, now.Leftovers), kept) {
+			continue
+		}
+		if !w.ledger.forgiven {
+			w.violate("%s was torn, and %s has replaced it before an operator forgot it", recordText(*last), recordText(txnlog.Record{Value: now}))
+			return
+		}
+		defer func() { w.ledger.forgiven = false }()
 	}
 }
 
@@ -243,7 +243,12 @@ func (w *world) checkRecorded(h int8, o endOrder) {
 	if w.outcomesOnly || o.onePhase && o.commit {
 		return
 	}
-	if !slices.Contains(w.ledger.landed, recorded{o.sequence, o.cluster, o.producer, o.commit}) {
+	// An abort that is told as a leftover's was recorded as a transaction's where
+	// the next decision has replaced it.
+	told := func(r recorded) bool {
+		return r == recorded{r.sequence, o.cluster, o.producer, o.commit} && (r.sequence == o.sequence || o.sequence == 0)
+	}
+	if !slices.ContainsFunc(w.ledger.landed, told) {
 		w.violate("host %d sends EndTxn(%s) for sequence %d to %s, and the log does not say so",
 			h, decisionText(o.commit), o.sequence, clusterIDs[o.cluster])
 	}
@@ -323,14 +328,15 @@ func (w *world) checkSettled() {
 		switch {
 		case v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort:
 			w.violate("the log ends with %s", recordText(*r))
-		case len(v.Leftovers) > 0:
+		case slices.ContainsFunc(v.Leftovers, func(p txnlog.Participant) bool { return !p.State.Heuristic() }):
 			w.violate("a leftover is still recorded: %s", recordText(*r))
 		}
 	}
+	torn := w.log.last != nil && gtc.Torn(w.log.last.Value)
 	for i := range w.clients {
 		// One that knows, and waits for completion, waits for an operator where
 		// the transaction before is torn.
-		if c := &w.clients[i]; c.alive() && c.waits() && (!c.known || w.ledger.torn == 0) {
+		if c := &w.clients[i]; c.alive() && c.waits() && (!c.known || !torn) {
 			w.violate("client %d has no answer (%v)", i, c.phase)
 		}
 	}
