@@ -121,6 +121,9 @@ func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry)
 	if err = p.confirm(ctx, r, offset); err != nil {
 		return producer{}, err
 	}
+	if err = t.complete(ctx); err != nil {
+		return producer{}, err
+	}
 	if id, epoch, _ := r.Owner(); id != me.id || epoch != me.epoch {
 		return producer{}, p.wrap(fmt.Errorf("%w: producer %d epoch %d claimed it at the same time", txnlog.ErrFenced, id, epoch))
 	}
@@ -243,6 +246,7 @@ func (l *Log) Close() {
 }
 
 type stats struct {
+	blind                                                                                      sync.Once // says once that it cannot be seen what a partition holds
 	appends, records, batches, bytes, forced, claims, retries, replayed, foreign, unknownTypes atomic.Int64
 }
 

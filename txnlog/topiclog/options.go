@@ -25,8 +25,9 @@ type Options struct {
 	// ClientOpts reach the home cluster: seed brokers, TLS, SASL, dialer.
 	// The principal needs Describe, Read, Write and DescribeConfigs on the
 	// topic (and Create, with Create), Write on the transactional ids
-	// "__gtc-*", and DescribeConfigs on the cluster to have the brokers'
-	// producer.id.expiration.ms checked.
+	// "__gtc-*", and on the cluster DescribeConfigs to have the brokers'
+	// producer.id.expiration.ms checked and Describe to have the size of the
+	// partitions compared with what is read.
 	ClientOpts []kgo.Opt
 	// Topic is txnlog.Topic by default.
 	Topic string

@@ -15,29 +15,27 @@ import (
 )
 
 // tail reads a partition from its start and feeds a replay. It fetches raw and
-// leaves the decoding of batches (compression, control batches, the gaps of
-// compaction) to kgo.
+// follows the batches itself (chain), because a consumer believes their headers.
 type tail struct {
 	p            *partition
-	replay       *txnlog.Replay
-	next         int64 // the next offset to read
+	replay       *txnlog.Replay // nil: nothing is fed
+	chain        chain          // behind what was fed
+	bytes        int64          // of the batches that were read
 	decompressor kgo.Decompressor
-	// ahead is what was fetched at next while the records before it were fed;
-	// nil when nothing was.
+	// ahead is what was fetched at chain.next while the records before it were
+	// fed; nil when nothing was.
 	ahead *chunk
 }
 
 // chunk is what one fetch has brought.
 type chunk struct {
-	records       []*kgo.Record
-	bytes         int
-	next          int64 // the offset behind it
+	links
+	chain         chain // behind it
 	highWatermark int64
-	damage        error // why what is at next cannot be read
 }
 
 func newTail(ctx context.Context, p *partition, replay *txnlog.Replay) (*tail, error) {
-	t := &tail{p: p, replay: replay, next: -1, decompressor: kgo.DefaultDecompressor()}
+	t := &tail{p: p, replay: replay, chain: chain{next: -1}, decompressor: kgo.DefaultDecompressor()}
 	return t, t.toStart(ctx)
 }
 
@@ -52,20 +50,20 @@ func (t *tail) toStart(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return t.p.wrap(fmt.Errorf("asking for the start of the log: %w", err))
-	case start <= t.next:
+	case start <= t.chain.next:
 		// The broker has just said that it has no such offset, and now that
 		// it begins before it: it must end before it.
-		return t.p.wrap(fmt.Errorf("the log ends before offset %d, which was read a moment ago; an unclean leader has forgotten it", t.next))
+		return t.p.wrap(fmt.Errorf("the log ends before offset %d, which was read a moment ago; an unclean leader has forgotten it", t.chain.next))
 	}
-	t.next, t.ahead = start, nil
+	t.chain, t.ahead = chain{next: start, before: start, midway: true}, nil
 	return nil
 }
 
 // readAll feeds what the log holds when it is asked.
 func (t *tail) readAll(ctx context.Context) error {
 	for {
-		got, end, err := t.step(ctx, 0, math.MaxInt64)
-		if err != nil || got == 0 || t.next >= end {
+		end, err := t.step(ctx, 0, math.MaxInt64)
+		if err != nil || t.chain.next >= end {
 			return err
 		}
 	}
@@ -74,8 +72,8 @@ func (t *tail) readAll(ctx context.Context) error {
 // readTo feeds every record up to and including the one at offset last, which
 // is known to exist; it waits for the high watermark to pass it.
 func (t *tail) readTo(ctx context.Context, last int64) error {
-	for t.next <= last {
-		if _, _, err := t.step(ctx, fetchWait, last); err != nil {
+	for t.chain.next <= last {
+		if _, err := t.step(ctx, fetchWait, last); err != nil {
 			return err
 		}
 	}
@@ -84,37 +82,54 @@ func (t *tail) readTo(ctx context.Context, last int64) error {
 
 // step takes what there is at the next offset and feeds the records up to
 // offset last.
-func (t *tail) step(ctx context.Context, wait time.Duration, last int64) (bytes int, highWatermark int64, err error) {
+func (t *tail) step(ctx context.Context, wait time.Duration, last int64) (highWatermark int64, err error) {
 	c, err := t.take(ctx, wait)
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		// Compaction on kfake moves the start of the log; what it dropped
 		// was superseded by what comes. (Kafka's leaves the start alone.)
-		return 1, math.MaxInt64, t.toStart(ctx)
+		return math.MaxInt64, t.toStart(ctx)
 	}
 	if err != nil {
-		return 0, 0, t.p.wrap(fmt.Errorf("reading offset %d: %w", t.next, err))
+		return 0, t.p.wrap(fmt.Errorf("reading offset %d: %w", t.chain.next, err))
 	}
 	fetched := t.fetchAhead(ctx, c, last)
 	err = t.feed(c.records, last)
 	ahead := fetched()
 	switch {
 	case err != nil:
-		return 0, 0, err
+		return 0, err
 	case c.damage != nil:
-		return 0, 0, &txnlog.CorruptError{Partition: t.p.id, Offset: c.next, Reason: c.damage.Error(), Err: c.damage}
+		return 0, t.p.corrupt(c.damage.offset, c.damage.reason, nil)
 	}
-	t.next, t.ahead = c.next, ahead
-	return c.bytes, c.highWatermark, nil
+	t.bytes += int64(c.bytes)
+	t.chain, t.ahead = c.chain, ahead
+	return c.highWatermark, nil
 }
+
+func (p *partition) corrupt(offset int64, reason string, err error) error {
+	return &txnlog.CorruptError{Partition: p.id, Offset: offset, Reason: reason, Err: err}
+}
+
+// errNothingServed: a leader that has just been elected may answer so for a moment.
+var errNothingServed = errors.New("the leader serves nothing there, though the log goes on")
+
+// triesOfDamage is how often a leader is asked that cannot read what it has.
+const triesOfDamage = 8
 
 // take is what there is at the next offset.
 func (t *tail) take(ctx context.Context, wait time.Duration) (c *chunk, err error) {
 	if c, t.ahead = t.ahead, nil; c != nil {
 		return c, nil
 	}
+	bad := 0
 	err = t.p.retry(ctx, "Fetch", 0, func(ctx context.Context) error {
 		var try error
-		c, try = t.fetch(ctx, t.next, wait)
+		c, try = t.fetch(ctx, t.chain, wait)
+		if errors.Is(try, errNothingServed) || errors.Is(try, kerr.CorruptMessage) {
+			if bad++; bad == triesOfDamage {
+				return t.p.corrupt(t.chain.next, try.Error(), try)
+			}
+		}
 		return try
 	})
 	return c, err
@@ -126,53 +141,46 @@ func (t *tail) take(ctx context.Context, wait time.Duration) (c *chunk, err erro
 // that fails is left to the next step, which fetches itself and knows what to
 // make of the error.
 func (t *tail) fetchAhead(ctx context.Context, c *chunk, last int64) func() *chunk {
-	if c.damage != nil || c.next > last || c.next >= c.highWatermark {
+	if c.damage != nil || c.chain.next > last || c.chain.next >= c.highWatermark {
 		return func() *chunk { return nil }
 	}
 	fetched := make(chan *chunk, 1)
 	go func() {
 		short, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		ahead, _ := t.fetch(short, c.next, 0) // nil when it fails
+		ahead, _ := t.fetch(short, c.chain, 0) // nil when it fails
 		fetched <- ahead
 	}()
 	return func() *chunk { return <-fetched }
 }
 
-// fetch takes what there is at an offset and decodes its batches.
-func (t *tail) fetch(ctx context.Context, offset int64, wait time.Duration) (*chunk, error) {
-	answer, err := t.p.fetch(ctx, offset, wait)
+// fetch takes what there is behind a chain.
+func (t *tail) fetch(ctx context.Context, behind chain, wait time.Duration) (*chunk, error) {
+	answer, err := t.p.fetch(ctx, behind.next, wait)
 	if err != nil {
 		return nil, err
 	}
-	parsed, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset: offset, Topic: t.p.o.Topic, Partition: t.p.id,
-	}, answer, t.decompressor, nil)
-	damage := parsed.Err
-	// A broker answers with at least one whole batch when it has one, so an
-	// answer that does not get us on holds a batch that nobody can read. A
-	// batch cut off at the end of the answer is fetched again whole.
-	if damage == nil && next == offset && len(answer.RecordBatches) > 0 {
-		damage = errors.New("the batch does not hold the records that its header claims")
+	c := &chunk{chain: behind, highWatermark: answer.HighWatermark}
+	if len(answer.RecordBatches) == 0 && behind.next < answer.HighWatermark {
+		return nil, errNothingServed
 	}
-	return &chunk{
-		records: parsed.Records, bytes: len(answer.RecordBatches), next: next,
-		highWatermark: answer.HighWatermark, damage: damage,
-	}, nil
+	c.links = c.chain.follow(answer.RecordBatches, answer.HighWatermark, t.decompressor)
+	return c, nil
 }
 
-func (t *tail) feed(records []*kgo.Record, last int64) error {
+func (t *tail) feed(records []txnlog.RawRecord, last int64) error {
+	if t.replay == nil {
+		return nil
+	}
 	fed := int64(0)
 	defer func() { t.p.stats.replayed.Add(fed) }()
-	for _, r := range records {
+	for i := range records {
+		r := records[i]
 		if r.Offset > last {
 			break
 		}
 		fed++
-		err := t.replay.Feed(txnlog.RawRecord{
-			Offset: r.Offset, ProducerID: r.ProducerID, ProducerEpoch: r.ProducerEpoch, Key: r.Key, Value: r.Value,
-		})
-		if err != nil {
+		if err := t.replay.Feed(r); err != nil {
 			return err
 		}
 	}
