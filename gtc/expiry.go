@@ -35,7 +35,7 @@ func (m *Machine) steadyWall(now Time) int64 { return m.started.Wall + now.Mono 
 
 func (m *Machine) expired(e *entry, now Time) bool {
 	v := e.value
-	if v == nil || !e.volatile.idle() || busy(v) || heuristic(v) || len(v.Leftovers) > 0 {
+	if v == nil || !e.atRest() {
 		return false
 	}
 	// A record stamped in the future (by a clock that was wrong once) counts

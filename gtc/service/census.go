@@ -1,6 +1,7 @@
 package service
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,32 +42,21 @@ func (c *census) merge(o census) {
 	c.torn += o.torn
 }
 
-// census looks at the ids that may be unfinished: those that something has
-// happened to since they were last seen at rest. To describe every id would
-// stop the shard for each scrape, once there are a hundred thousand.
+// census counts what is unfinished in one partition. Ages are those that Describe
+// shows, which a failover does not begin anew.
 func (t *term) census(now gtc.Time) census {
 	c := newCensus()
-	for id := range t.touched {
-		d, known := t.machine.Describe(now, id)
-		if !known || atRest(d) {
-			delete(t.touched, id)
-			continue
-		}
+	for _, d := range t.machine.Unfinished(now) {
+		undecided, told := ages(d)
 		if d.State == gtc.NameOngoing {
-			c.count(phaseUndecided, d.AgeMillis)
+			c.count(phaseUndecided, undecided)
 		}
-		if pending(d.Value) {
-			age := d.AgeMillis
-			if deciding(d.Value) && d.Value.DecidedMillis >= 0 {
-				// A failover begins the count of the machine anew. That of
-				// the wall clock may be wrong, but errs to the alarm.
-				age = max(age, now.Wall-d.Value.DecidedMillis)
-			}
-			if age >= int64(d.Value.TimeoutMillis) {
-				c.count(phaseInDoubt, age)
-			} else {
-				c.count(phasePending, age)
-			}
+		switch {
+		case !pending(d.Value):
+		case told >= int64(d.Value.TimeoutMillis):
+			c.count(phaseInDoubt, told)
+		default:
+			c.count(phasePending, told)
 		}
 		if d.Heuristic {
 			c.torn++
@@ -75,22 +65,28 @@ func (t *term) census(now gtc.Time) census {
 	return c
 }
 
-func deciding(v *txnlog.GlobalTransaction) bool {
-	return v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort
-}
-
-func pending(v *txnlog.GlobalTransaction) bool { return deciding(v) || len(v.Leftovers) > 0 }
-
-func atRest(d gtc.Description) bool {
-	return d.State != gtc.NameOngoing && d.AgeMillis < 0 && !d.Heuristic && !pending(d.Value)
-}
-
-// touch remembers that an id may be unfinished.
-func (t *term) touch(id string) {
-	if id != "" {
-		t.touched[id] = struct{}{}
+// ages are those of the oldest participant of the undecided transaction, and of
+// the oldest that is being told a decision. An id may have both: an abort that a
+// cluster has not heard holds nobody.
+func ages(d gtc.Description) (undecided, told int64) {
+	for _, p := range d.Participants {
+		of := &undecided
+		if p.Leftover || find(d.Value.Participants, p.Participant) != nil {
+			of = &told
+		}
+		*of = max(*of, p.AgeMillis)
 	}
+	return undecided, told
 }
+
+// pending: a cluster has to be told. A leftover that is heuristic waits for an
+// operator instead.
+func pending(v *txnlog.GlobalTransaction) bool {
+	return v.State == txnlog.StatePrepareCommit || v.State == txnlog.StatePrepareAbort ||
+		slices.ContainsFunc(v.Leftovers, func(p txnlog.Participant) bool { return !heuristic(p) })
+}
+
+func heuristic(p txnlog.Participant) bool { return p.State.Heuristic() }
 
 // census adds up what all active shards know. Those that do not answer in time
 // are left out: a scrape that shows nothing would hide the others too.

@@ -126,7 +126,6 @@ func (sh *shard) takeVotes(ctx context.Context, e gtc.TakeVotes) gtc.Event {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(left-left/20, 0))*time.Millisecond)
 	defer cancel()
 	votes := sh.s.o.Participants.Vote(ctx, e.ID, e.Participants)
-	sh.s.metrics.voted(e.Participants, votes)
 	return gtc.VotesTaken{ID: e.ID, GlobalEpoch: e.GlobalEpoch, Sequence: e.Sequence, Votes: votes}
 }
 

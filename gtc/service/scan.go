@@ -90,12 +90,7 @@ func (s *Service) scan(ctx context.Context, clusterID string, log zerolog.Logger
 	}
 	for _, sh := range s.owned() {
 		ev := gtc.ScanCompleted{ClusterID: clusterID, Open: by[sh.partition], Failed: failed, BeganMono: began}
-		sh.inbox.put(task{run: func(t *term) {
-			for _, o := range ev.Open {
-				t.touch(o.ID)
-			}
-			sh.step(ev)
-		}})
+		sh.inbox.put(task{run: func(*term) { sh.step(ev) }})
 	}
 }
 

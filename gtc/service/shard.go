@@ -26,8 +26,10 @@ type shard struct {
 	refused   atomic.Pointer[error] // why the partition cannot be read
 
 	// term is the present life of the machine: from one claim to the first
-	// failure. All below belongs to it and to the shard's goroutine.
+	// failure. It belongs to the shard's goroutine.
 	term *term
+	// unknown are the appends of earlier terms whose fate is not known.
+	unknown []*batch
 }
 
 // term is what lives from a claim to the first failure.
@@ -53,8 +55,12 @@ type term struct {
 
 	// requests have been handed to the machine and are not answered.
 	requests map[gtc.RequestID]struct{}
-	// touched are the ids that may be unfinished, for the census.
-	touched map[string]struct{}
+
+	// news are those of the records since the last append, flight are the
+	// appends that are not acknowledged, oldest first.
+	news     []news
+	flight   []*batch
+	reopened reopened
 }
 
 type heldEffect struct {
@@ -121,25 +127,28 @@ func (sh *shard) pause(d time.Duration) {
 func (sh *shard) life() error {
 	t := &term{
 		machine: gtc.NewMachine(sh.s.o.Config), last: map[string]uint64{}, lazyOf: map[string]int{},
-		requests: map[gtc.RequestID]struct{}{}, touched: map[string]struct{}{},
+		requests: map[gtc.RequestID]struct{}{}, reopened: reopened{},
 	}
 	t.ctx, t.cancel = context.WithCancel(sh.ctx)
 	defer t.cancel()
 	elapsed := stopwatch()
-	records := 0
+	records, landed := 0, newLanded(sh.unknown)
 	writer, err := sh.s.o.Log.Claim(t.ctx, sh.partition, func(e txnlog.Entry) error {
 		records++
-		if gtc.Torn(e.Value) {
-			t.touch(e.GlobalTransactionalID) // what is pending is touched when it is driven again
-		}
+		landed.see(e.Record)
+		t.reopened.follow(e.GlobalTransactionalID, t.machine.Value(e.GlobalTransactionalID), e.Value)
 		t.machine.Apply(gtc.Persist{Record: e.Record})
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	landed.tell()
 	t.writer = writer
-	defer sh.closeWriter(writer)
+	defer func() {
+		sh.closeWriter(writer)
+		sh.unknown = t.flight
+	}()
 	sh.term = t
 	defer func() { sh.term = nil }()
 	took := elapsed()
@@ -151,7 +160,7 @@ func (sh *shard) life() error {
 	sh.s.o.Logger.WithLevel(level).Int32("partition", sh.partition).Int("records", records).Int("ids", t.machine.Len()).
 		Int64("ms", took.Milliseconds()).Msg("partition loaded")
 	sh.inbox.open()
-	sh.carryOut(t.machine.Recover(sh.s.o.Clock.Now()))
+	sh.carryOut(nil, t.machine.Recover(sh.s.o.Clock.Now()))
 	sh.refused.Store(nil)
 	sh.active.Store(true)
 	if err = sh.serve(); err == nil && len(t.lazy) > 0 {
@@ -215,19 +224,18 @@ func (sh *shard) serve() error {
 
 // step feeds the machine one event and carries out what it decides.
 func (sh *shard) step(ev gtc.Event) {
-	sh.carryOut(sh.term.machine.Step(sh.s.o.Clock.Now(), ev))
+	sh.carryOut(ev, sh.term.machine.Step(sh.s.o.Clock.Now(), ev))
 }
 
 // carryOut applies the changes, writes the forced records, and lets each effect
-// go when the records of its id are durable.
-func (sh *shard) carryOut(out gtc.Output) {
+// go when the records of its id are durable. cause is nil at the start.
+func (sh *shard) carryOut(cause gtc.Event, out gtc.Output) {
 	t := sh.term
 	var forced []txnlog.Record
-	var reports []func()
 	for _, c := range out.Changes {
 		p, ok := c.(gtc.Persist)
 		if ok {
-			reports = append(reports, sh.observe(p.Record)...)
+			sh.observe(cause, p.Record)
 		}
 		t.machine.Apply(c)
 		switch {
@@ -246,12 +254,8 @@ func (sh *shard) carryOut(out gtc.Output) {
 		sh.append(append(sh.takeLazy(), forced...), t.forced, appendPoint(forced))
 	}
 	sh.linger()
-	for _, r := range reports {
-		sh.whenDurable(r, nil)
-	}
 	for _, e := range out.Effects {
 		id, do := effectID(e), sh.effect(e)
-		t.touch(id)
 		if after := t.last[id]; after > t.durable {
 			t.held = append(t.held, heldEffect{after: after, do: do})
 		} else {
@@ -265,11 +269,12 @@ func (sh *shard) carryOut(out gtc.Output) {
 func (sh *shard) append(records []txnlog.Record, ticket uint64, point string) {
 	t := sh.term
 	sh.s.o.Fault(point + "/before")
-	elapsed := stopwatch()
+	elapsed, b := stopwatch(), sh.takeBatch(records)
 	t.writer.Append(records, func(err error) {
 		sh.s.metrics.appended(len(records), elapsed(), err)
 		if err == nil {
 			sh.s.o.Fault(point + "/after")
+			b.tell()
 		}
 		sh.inbox.put(task{run: func(now *term) {
 			if now != t {
@@ -280,6 +285,8 @@ func (sh *shard) append(records []txnlog.Record, ticket uint64, point string) {
 				t.cancel()
 				return
 			}
+			t.flight[0] = nil       // it holds records
+			t.flight = t.flight[1:] // they are acknowledged in order
 			if ticket > 0 {
 				sh.becameDurable(ticket)
 			}
