@@ -133,7 +133,7 @@ func (v *volatile) drive(ref ParticipantRef, sequence int64) *drive {
 
 // stopDriving ends the telling of one participant.
 func (v *volatile) stopDriving(ref ParticipantRef, sequence int64) {
-	c := v.view(ref.ClusterID)
+	c := v.at(ref.ClusterID)
 	c.drives = slices.DeleteFunc(c.drives, func(d drive) bool { return d.ref == ref && d.sequence == sequence })
 }
 

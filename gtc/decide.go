@@ -84,13 +84,25 @@ func (w *work) decide(state txnlog.State, ps []txnlog.Participant, reason string
 // ever, and nobody waits for it. Whoever waited hears what is known.
 //
 // An only participant's abort leaves nothing that could turn out torn (R5): its
-// own answer is the outcome, and the one who could still ask has gone on.
+// own answer is the outcome, and the one who could still ask has gone on. What has
+// turned out torn while the next transaction was voted on is kept as well. (Found by
+// the simulator.)
 func (w *work) orphan(next []txnlog.Participant) {
 	v := w.value
-	if !busy(v) {
-		return
+	if busy(v) {
+		w.answerDecided()
 	}
-	w.answerDecided()
+	// What a scan had found left over is told as a part of the next decision.
+	v.Leftovers = slices.DeleteFunc(v.Leftovers, func(p txnlog.Participant) bool {
+		again := slices.ContainsFunc(next, func(n txnlog.Participant) bool { return refOf(n) == refOf(p) })
+		if again {
+			w.volatile.stopDriving(refOf(p), 0)
+		}
+		return again
+	})
+	if tornLast(v) {
+		v.Leftovers = append(v.Leftovers, slices.DeleteFunc(slices.Clone(v.Participants), func(p txnlog.Participant) bool { return !isHeuristic(p) })...)
+	}
 	state := txnlog.ParticipantOrphaned
 	if len(v.Participants) == 1 {
 		state = txnlog.ParticipantPending

@@ -111,6 +111,7 @@ func (w *work) answerKnownInstance(r InitRequest) bool {
 		case w.volatile.ending != nil:
 			w.s.refuse(r.Request, CodeConcurrentTransactions, "a transaction of this session is being ended; ask again")
 		default:
+			w.letIn()
 			w.persist(false)
 			w.s.reply(r.Request, Response{GlobalEpoch: v.GlobalEpoch, Sequence: v.Sequence + 1})
 		}
@@ -193,6 +194,7 @@ func (w *work) openSession(r InitRequest) {
 	v.FormerClusterIDs = formerClusters(v, r.ClusterIDs)
 	v.ClusterIDs = r.ClusterIDs
 	v.SessionEnded = false
+	w.letIn()
 	w.persist(false)
 
 	// Votes of the fenced session are of no use any more: its transaction is
@@ -212,6 +214,17 @@ func (w *work) openSession(r InitRequest) {
 			former := *c.open
 			former.former = true
 			w.volatile.at(c.clusterID).open = &former
+		}
+	}
+}
+
+// letIn notes that a client may initialise producers from now on. Where only the
+// producer id and epoch name what was decided last, nobody goes on under them then,
+// and what is open under that name may be another transaction (decidedAbout).
+func (w *work) letIn() {
+	for i := range w.value.Participants {
+		if p := &w.value.Participants[i]; p.AuditTopic == "" {
+			p.NextProducerID, p.NextProducerEpoch = -1, -1
 		}
 	}
 }

@@ -66,16 +66,19 @@ func named(v *txnlog.GlobalTransaction, clusterID string) bool {
 }
 
 // decidedAbout is the participant of the last decision that is the open
-// transaction, nil when the decision names another or none. From EndTxn v5 on
-// producer id and epoch name one transaction. Below, the start tells it from the
-// client's next one under the same epoch, where it is known.
+// transaction, nil when the decision names another or none. Producer id and epoch
+// alone do not tell: below EndTxn v5 the client's next transaction has the same,
+// and so may one of a later session on a cluster that has gone back in time and
+// hands out its epochs once more. The start tells, where it is known. Where it is
+// not, because nobody looked before the end, it is the one if it cannot be another:
+// with v5, and when no client has been let in to initialise a producer since.
 func decidedAbout(v *txnlog.GlobalTransaction, o open) *txnlog.Participant {
 	for i := range v.Participants {
 		p := &v.Participants[i]
-		if refOf(*p) != o.ref() {
-			continue
-		}
-		if max(p.EndTxnVersion, o.txn.EndTxnVersion) >= 5 || p.AuditTopic != "" && p.StartMillis == o.txn.StartMillis {
+		switch {
+		case refOf(*p) != o.ref():
+		case p.AuditTopic != "" && p.StartMillis == o.txn.StartMillis,
+			p.AuditTopic == "" && !below5(*p) && p.NextProducerID >= 0 && nextOf(*p) != o.ref():
 			return p
 		}
 	}
@@ -84,6 +87,11 @@ func decidedAbout(v *txnlog.GlobalTransaction, o open) *txnlog.Participant {
 
 func refOf(p txnlog.Participant) ParticipantRef {
 	return ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch}
+}
+
+// nextOf is what the client goes on with.
+func nextOf(p txnlog.Participant) ParticipantRef {
+	return ParticipantRef{ClusterID: p.ClusterID, ProducerID: p.NextProducerID, ProducerEpoch: p.NextProducerEpoch}
 }
 
 // below5 reports that the participant may be ended with an EndTxn that keeps

@@ -391,7 +391,7 @@ func (w *world) write(i, k int8) {
 	code := cl.write(c.producers[k], c.txn)
 	switch code {
 	case none:
-		if owner := cl.owner(); owner != c.txn {
+		if owner := cl.owner(); owner != c.txn && w.ledger.wentBack&(1<<k) == 0 {
 			w.violate("transaction %d writes into transaction %d on %s", c.txn, owner, clusterIDs[k])
 		}
 		if w.txns[c.txn].outsider&(1<<k) != 0 && cl.version < bumps {

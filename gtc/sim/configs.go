@@ -25,6 +25,8 @@ func Searches() []Search {
 		s("takeover, a request that arrives late", v5, both, budget{claims: 1, late: 1}),
 		s("takeover, deadlines", v5, both, budget{claims: 1, ticks: -1}),
 		s("scan and session timeout", v5, both, budget{scans: 1, ticks: -1}),
+		s("an operator gives a cluster up, looks before and after", v5, both, budget{scans: 2, gaveUp: 1, breaks: 1, ticks: -1}),
+		s("a cluster goes back in time", v5, both, budget{scans: 1, goBacks: 1, ticks: -1}),
 		s("EndTxn v4: takeover", v4, both, budget{claims: 1}),
 		s("EndTxn v4: broken connections and late copies, deadlines", v4, both, budget{breaks: 1, ticks: -1}),
 		s("one participant: takeover, losses, deadlines", r5, one, budget{claims: 1, giveUps: 1, breaks: 1, ticks: -1}),

@@ -119,6 +119,18 @@ var actions = [...]func(w *world, m move){
 		w.budget.ages--
 		w.age()
 	},
+	mvKeepCopy: func(w *world, m move) {
+		c := w.clusters[m.a]
+		w.copies[m.a] = &c
+	},
+	mvGoBack: func(w *world, m move) {
+		w.budget.goBacks--
+		w.goBack(m.a)
+	},
+	mvStranger: func(w *world, m move) {
+		w.budget.strangers--
+		w.scanStranger(m.a)
+	},
 	mvClock: func(w *world, m move) { w.hosts[m.a].clock.Wall += []int64{-3_600_000, 3_600_000}[m.b] },
 
 	mvMarkers: func(w *world, m move) { w.clusters[m.a].complete() },
@@ -183,6 +195,7 @@ func (w *world) deliver(m message, h int8) {
 			ev.Open = []gtc.OpenTransaction{m.open}
 		}
 		w.step(h, ev)
+		w.checkAge(h, m)
 	case initProducer, abortTxn:
 		if r := w.atCluster(m); r.connected {
 			w.send(r)
@@ -207,6 +220,9 @@ func (w *world) endAnswered(h int8, m message) {
 		}
 	}
 	o := m.order
+	if a.Outcome != gtc.EndRetry {
+		host.term.seen, host.term.endedAt = nil, host.clock.Mono+1 // looks that have begun before are no news
+	}
 	w.step(h, gtc.EndAnswered{
 		ID: globalID, Sequence: o.sequence, Participant: refOf(o.cluster, o.producer), Answer: a,
 	})
@@ -325,6 +341,55 @@ func (w *world) pendingOn(h, k int8) (orders []endOrder) {
 		}
 	}
 	return orders
+}
+
+// scanStranger looks at a cluster that no session of the id names, and where a
+// transaction of the same name is open: an ordinary transactional id, or a cluster
+// behind an address that belonged to another.
+func (w *world) scanStranger(h int8) {
+	w.own(h)
+	began := w.hosts[h].clock.Mono
+	if w.fine {
+		began++ // the time of the step
+	}
+	w.step(h, gtc.ScanCompleted{ClusterID: strangerID, BeganMono: began, Open: []gtc.OpenTransaction{{
+		ID: globalID, ProducerID: 99, EndTxnVersion: bumps, AuditTopic: auditTopic, StartMillis: 1,
+	}}})
+}
+
+const strangerID = "Z"
+
+// goBack restores a cluster from the copy: it forgets what it has acknowledged
+// since, as one does whose transaction log elects an unclean leader. What that
+// changes is nobody's doing within the protocol.
+func (w *world) goBack(k int8) {
+	c := &w.clusters[k]
+	old := *w.copies[k]
+	old.began, old.nextID, old.down = c.began, c.nextID, c.down
+	*c = old
+	w.ledger.wentBack |= 1 << k
+	w.tracef("    now %v at %d/%d", c.state, c.now.id, c.now.epoch)
+	for t := range w.txns {
+		x := &w.txns[t]
+		bit := uint8(1) << k
+		var now txn
+		for _, m := range c.history {
+			switch {
+			case int(m.txn) != t:
+			case m.ended == completeCommit:
+				now.committed |= bit
+			case m.ended == completeAbort:
+				now.aborted |= bit
+			case m.ended == ongoing:
+				now.open |= bit
+			}
+		}
+		if (x.open^now.open|x.committed^now.committed|x.aborted^now.aborted)&bit == 0 {
+			continue
+		}
+		x.open, x.committed, x.aborted = x.open&^bit|now.open, x.committed&^bit|now.committed, x.aborted&^bit|now.aborted
+		x.outsider |= bit
+	}
 }
 
 // age lets the time pass in which an idle id expires. Hosts that run have gone

@@ -112,7 +112,7 @@ func orderOf(e gtc.EndTxn) endOrder {
 	p := e.Participant
 	return endOrder{
 		cluster: clusterOf(p.ClusterID), producer: producerOf(p.ProducerID, p.ProducerEpoch), version: p.EndTxnVersion,
-		start: int16(p.StartMillis), commit: e.Commit, onePhase: e.OnePhase, fenced: e.Fenced, sequence: e.Sequence,
+		start: startOf(p.StartMillis), commit: e.Commit, onePhase: e.OnePhase, fenced: e.Fenced, sequence: e.Sequence,
 	}
 }
 
@@ -294,13 +294,13 @@ func endedAs(commit, asked bool) gtc.EndOutcome {
 // its start.
 func (w *world) audit(o endOrder, a gtc.EndAnswer) gtc.EndAnswer {
 	c := &w.clusters[o.cluster]
-	switch {
+	switch m := c.marker(o.start); {
 	case o.start == 0 && !o.commit && (!o.onePhase || !c.known):
 		a.Outcome = gtc.EndDone // never seen open, and nobody has sent its commit
-	case o.start == 0, w.retention:
+	case o.start == 0, w.retention, m == nil:
 		a.Outcome = gtc.EndUnknown
-	case c.history[o.start-1].ended != ongoing:
-		a.Outcome = endedAs(c.history[o.start-1].ended == completeCommit, o.commit)
+	case m.ended != ongoing:
+		a.Outcome = endedAs(m.ended == completeCommit, o.commit)
 	}
 	return a
 }

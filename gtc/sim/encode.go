@@ -14,9 +14,12 @@ func (w *world) encode(b []byte) []byte {
 	g := &w.budget
 	b = append(b,
 		byte(g.claims), byte(g.crashes), byte(g.breaks), byte(g.giveUps), byte(g.late),
-		byte(g.scans), byte(g.more), byte(g.ticks), byte(g.outsiders), byte(g.failures))
+		byte(g.scans), byte(g.more), byte(g.ticks), byte(g.outsiders), byte(g.failures), byte(g.gaveUp), byte(g.goBacks), byte(g.strangers))
 	for k := range w.n {
 		b = w.clusters[k].encode(b)
+		if c := w.copies[k]; c != nil {
+			b = c.encode(append(b, 1))
+		}
 	}
 	for h := range w.hosts {
 		b = w.encodeHost(b, &w.hosts[h])
@@ -58,10 +61,10 @@ func (p producer) encode(b []byte) []byte {
 }
 
 func (c *cluster) encode(b []byte) []byte {
-	b = append(b, byte(c.state), bits(c.known, c.down), byte(c.nextID), byte(c.start), byte(len(c.history)))
+	b = append(b, byte(c.state), bits(c.known, c.down), byte(c.nextID), byte(c.start), byte(c.began), byte(len(c.history)))
 	b = c.before.encode(c.now.encode(b))
 	for _, m := range c.history {
-		b = append(b, byte(m.txn), byte(m.ended))
+		b = append(b, byte(m.txn), byte(m.start), byte(m.ended))
 	}
 	return b
 }
@@ -196,7 +199,7 @@ func (m *message) encode(b []byte) []byte {
 }
 
 func (l *ledger) encode(b []byte) []byte {
-	b = append(b, byte(l.epoch), byte(l.over), bit(l.forgiven), byte(len(l.landed)))
+	b = append(b, byte(l.epoch), byte(l.over), bit(l.forgiven), l.wentBack, byte(len(l.landed)))
 	landed := slices.Clone(l.landed)
 	slices.SortFunc(landed, recorded.compare)
 	for _, r := range landed {

@@ -34,6 +34,8 @@ type term struct {
 	calls   []call
 	checks  []gtc.CheckParticipants
 	looking []looking
+	seen    []seenOpen // by its looks, for the checker
+	endedAt int64      // when an EndTxn was last answered
 }
 
 // batch is one append in flight. Ticket 0 is one that nothing waits for.
@@ -69,7 +71,7 @@ func (t *term) clone() *term {
 	c := *t
 	c.machine = t.machine.Clone()
 	c.lazy, c.inflight, c.held = slices.Clone(t.lazy), slices.Clone(t.inflight), slices.Clone(t.held)
-	c.calls, c.checks, c.looking = slices.Clone(t.calls), slices.Clone(t.checks), slices.Clone(t.looking)
+	c.calls, c.checks, c.looking, c.seen = slices.Clone(t.calls), slices.Clone(t.checks), slices.Clone(t.looking), slices.Clone(t.seen)
 	return &c
 }
 
@@ -224,6 +226,10 @@ func (w *world) effect(h int8, e gtc.Effect) {
 		}
 		t.looking = append(t.looking, looking{effect: e})
 	case gtc.EndTxn:
+		if e.Participant.ClusterID == strangerID {
+			w.violate("host %d ends a transaction on a cluster that no session names", h)
+			return
+		}
 		o := orderOf(e)
 		w.mutateOrder(&o)
 		o.meant = w.meantBy(o)
@@ -303,6 +309,7 @@ func (w *world) receive(h int8, m message) {
 		})
 		return
 	}
+	t.seen = nil // C-END-19
 	x := &w.txns[m.txn]
 	ev := gtc.EndRequest{
 		Request: id, ID: globalID, GlobalEpoch: x.epoch, Sequence: x.sequence, Commit: m.commit,

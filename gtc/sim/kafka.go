@@ -56,6 +56,7 @@ var again = producer{-1, -1}
 // markers.
 type marker struct {
 	txn   int8  // index into world.txns
+	start int16 // as cluster.start
 	ended state // ongoing, completeCommit or completeAbort
 }
 
@@ -74,10 +75,12 @@ type cluster struct {
 	before  producer // producer id and epoch before the last end
 	nextID  int16
 	history []marker
-	// start is the number of the last begun transaction in history, counted
-	// from 1: Kafka's txnStartTimestamp, by which two transactions of one
-	// epoch are told apart. 0 after an InitProducerId or an abort of nothing.
+	// start is the number of the last begun transaction, counted from 1: Kafka's
+	// txnStartTimestamp, by which two transactions of one epoch are told apart. 0
+	// after an InitProducerId or an abort of nothing.
 	start int16
+	// began counts the transactions; it never goes back, as no clock does.
+	began int16
 }
 
 func (c *cluster) open() bool { return c.known && c.state == ongoing }
@@ -87,7 +90,18 @@ func (c *cluster) owner() int8 {
 	if !c.open() {
 		return -1
 	}
-	return c.history[c.start-1].txn
+	return c.marker(c.start).txn
+}
+
+// marker is the transaction that began as the given one, nil when the cluster
+// knows of none (any more).
+func (c *cluster) marker(start int16) *marker {
+	for i := len(c.history) - 1; i >= 0; i-- {
+		if c.history[i].start == start {
+			return &c.history[i]
+		}
+	}
+	return nil
 }
 
 // write adds a record of a client transaction.
@@ -102,8 +116,9 @@ func (c *cluster) write(p producer, txn int8) code {
 	case c.state == prepareCommit || c.state == prepareAbort:
 		return concurrent
 	case c.state != ongoing:
-		c.history = append(c.history[:len(c.history):len(c.history)], marker{txn: txn, ended: ongoing})
-		c.state, c.start = ongoing, int16(len(c.history))
+		c.began++
+		c.history = append(c.history[:len(c.history):len(c.history)], marker{txn: txn, start: c.began, ended: ongoing})
+		c.state, c.start = ongoing, c.began
 	}
 	return none
 }
@@ -183,7 +198,7 @@ func (c *cluster) mark(commit bool) {
 		c.state = prepareCommit
 	}
 	c.history = append([]marker(nil), c.history...) // shared with other worlds
-	c.history[c.start-1].ended = c.state + 2
+	c.marker(c.start).ended = c.state + 2
 	if !c.slow {
 		c.complete()
 	}

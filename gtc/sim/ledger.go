@@ -53,6 +53,9 @@ type ledger struct {
 	life        int8
 	epoch, over int32
 	givenUp     int // participants, by an operator
+	// wentBack are the clusters that have forgotten something: there a producer
+	// epoch may name two transactions, and what had ended may end once more.
+	wentBack uint8
 }
 
 // recorded is one participant of a decision in the log.
@@ -131,6 +134,10 @@ func (w *world) landed(r txnlog.Record) {
 		w.recordedOne(p, v.Sequence, commit, len(v.Participants) == 1)
 	}
 	for _, p := range v.Leftovers {
+		if p.ClusterID == strangerID {
+			w.violate("%s ends a transaction on a cluster that no session names", recordText(r))
+			return
+		}
 		w.recordedOne(p, 0, false, false)
 	}
 	w.tornIsKept(last, v)
@@ -182,7 +189,7 @@ func (w *world) tornIsKept(last *txnlog.Record, now *txnlog.GlobalTransaction) {
 func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone bool) {
 	o := endOrder{
 		cluster: clusterOf(p.ClusterID), producer: producerOf(p.ProducerID, p.ProducerEpoch),
-		start: int16(p.StartMillis), sequence: sequence,
+		start: startOf(p.StartMillis), sequence: sequence,
 	}
 	d := recorded{sequence, o.cluster, o.producer, commit}
 	if !slices.Contains(w.ledger.landed, d) {
@@ -215,16 +222,15 @@ func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone 
 	if sequence != 0 && x.recordedCommit && x.decidedAbort && !alone && !single {
 		w.violate("transaction %d was decided commit and abort", t)
 	}
-	if commit && x.doomed && !unknown && x.committed == 0 {
+	if commit && x.doomed && w.ledger.wentBack == 0 && !unknown && x.committed == 0 {
 		w.violate("transaction %d was decided commit although a part of it was aborted before that was asked for", t)
 	}
 }
 
 // meantBy is the client transaction that a recorded participant is about.
 func (w *world) meantBy(o endOrder) int8 {
-	c := &w.clusters[o.cluster]
-	if o.start > 0 && int(o.start) <= len(c.history) {
-		return c.history[o.start-1].txn
+	if m := w.clusters[o.cluster].marker(o.start); m != nil {
+		return m.txn
 	}
 	// The newest that was asked for: on transaction.version 1 one that its
 	// client has aborted before has the same name.
@@ -240,6 +246,7 @@ func (w *world) meantBy(o endOrder) int8 {
 // checkRecorded: what an EndTxn tells is in the log when it leaves (R1), except
 // for the commit of an only participant (R5).
 func (w *world) checkRecorded(h int8, o endOrder) {
+	w.checkNotCommitted(h, o)
 	if w.outcomesOnly || o.onePhase && o.commit {
 		return
 	}
@@ -252,6 +259,59 @@ func (w *world) checkRecorded(h int8, o endOrder) {
 		w.violate("host %d sends EndTxn(%s) for sequence %d to %s, and the log does not say so",
 			h, decisionText(o.commit), o.sequence, clusterIDs[o.cluster])
 	}
+}
+
+// checkNotCommitted: no abort is told to what the last decision commits, whatever
+// has happened there since, an operator's word included.
+func (w *world) checkNotCommitted(h int8, o endOrder) {
+	m := w.clusters[o.cluster].marker(o.start)
+	if o.commit || m == nil || w.log.last == nil || w.hosts[h].term.claim != w.log.owner {
+		return
+	}
+	v, x := w.log.last.Value, &w.txns[m.txn]
+	commit := v.State == txnlog.StatePrepareCommit || v.State == txnlog.StateCompleteCommit
+	if commit && v.Sequence == x.sequence && x.life == w.ledger.life && x.recordedCommit && len(v.Participants) > 1 {
+		w.violate("host %d sends EndTxn(abort) to %s for what %s commits", h, clusterIDs[o.cluster], recordText(*w.log.last))
+	}
+}
+
+// seenOpen is a transaction that the looks of one coordinator have seen open.
+type seenOpen struct {
+	cluster int8
+	start   int16
+	since   int64
+}
+
+// checkAge: what a coordinator sees open for longer than the timeout is being
+// ended, whatever sessions have come and gone meanwhile (C-LIVE-1).
+func (w *world) checkAge(h int8, m message) {
+	t := w.hosts[h].term
+	if t == nil || m.code != none || !w.fine || m.began < t.endedAt {
+		return
+	}
+	now := w.hosts[h].clock.Mono
+	i := slices.IndexFunc(t.seen, func(s seenOpen) bool { return s.cluster == m.cluster })
+	switch start := startOf(m.open.StartMillis); {
+	case !m.isOpen || i >= 0 && t.seen[i].start != start:
+		t.seen = slices.DeleteFunc(t.seen, func(s seenOpen) bool { return s.cluster == m.cluster })
+	case i < 0:
+		t.seen = append(t.seen, seenOpen{m.cluster, start, now})
+	case now-t.seen[i].since < int64(w.sessionTimeout) || w.ends(t, m):
+	default:
+		w.violate("host %d has seen a transaction open on %s for %d ms and does not end it", h, clusterIDs[m.cluster], now-t.seen[i].since)
+	}
+}
+
+// ends: the record names what a look has seen open, or an EndGlobalTxn may be
+// under way, which has come at any time since.
+func (w *world) ends(t *term, m message) bool {
+	v, owner := t.machine.Value(globalID), w.clusters[m.cluster].owner()
+	if v == nil || owner < 0 || w.txns[owner].asked {
+		return true
+	}
+	return slices.ContainsFunc(slices.Concat(v.Participants, v.Leftovers), func(p txnlog.Participant) bool {
+		return clusterOf(p.ClusterID) == m.cluster && p.ProducerID == m.open.ProducerID && p.ProducerEpoch == m.open.ProducerEpoch
+	})
 }
 
 // told checks an answer to EndGlobalTxn when it leaves the coordinator; owner says
@@ -283,7 +343,7 @@ func (w *world) told(c call, r gtc.Response, owner bool) {
 		}
 	case r.Outcome == gtc.OutcomeCommitted && !x.recordedCommit:
 		w.violate("transaction %d was told committed, and the log does not say so", c.txn)
-	case r.Outcome == gtc.OutcomeAborted && alone && x.open != 0:
+	case r.Outcome == gtc.OutcomeAborted && alone && x.open&^w.ledger.wentBack != 0:
 		w.violate("transaction %d was told aborted while its only participant was open", c.txn)
 	}
 	w.checkSilent(c.txn, x, r)
@@ -305,7 +365,7 @@ func (w *world) checkSilent(t int8, x *txn, r gtc.Response) {
 		if r.Outcome == gtc.OutcomeAborted && x.outsider&bit != 0 && x.recordedAbort&bit == 0 {
 			continue // never seen open, so nobody can know that an outsider has committed it
 		}
-		if p.State == txnlog.ParticipantComplete && against && (x.heuristic|x.split)&bit == 0 {
+		if p.State == txnlog.ParticipantComplete && against && (x.heuristic|x.split|w.ledger.wentBack)&bit == 0 {
 			w.violate("transaction %d: %s was told complete and ended otherwise", t, p.ClusterID)
 		}
 	}
@@ -353,11 +413,11 @@ func (w *world) checkTxnSettled(t int8, x *txn) {
 	default:
 		against = x.committed & x.recordedAbort
 	}
-	against &^= x.split
+	against &^= x.split | w.ledger.wentBack
 	if silent := against &^ x.heuristic; silent != 0 {
 		w.violate("transaction %d ended otherwise on %s, and no record says so", t, names(silent))
 	}
-	if alarm := x.heuristic &^ x.outsider; alarm != 0 && !w.retention && !x.unknowable {
+	if alarm := x.heuristic &^ x.outsider &^ w.ledger.wentBack; alarm != 0 && !w.retention && !x.unknowable {
 		w.violate("transaction %d is recorded as torn on %s, and nobody from outside was there", t, names(alarm))
 	}
 	if against&^x.outsider != 0 && !x.unknowable {

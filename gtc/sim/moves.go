@@ -49,6 +49,9 @@ const (
 	mvClock       // host a, wall clock
 	mvGoneForGood // host a, cluster b
 	mvAge
+	mvKeepCopy // cluster a
+	mvGoBack   // cluster a
+	mvStranger // host a
 )
 
 var moveNames = [...]string{
@@ -58,7 +61,8 @@ var moveNames = [...]string{
 	"drop", "copy", "append lands", "append acknowledged", "append lands and is acknowledged", "lazy records go", "append fails",
 	"time passes", "participants checked", "look at participant", "votes arrive", "scan", "claim", "crash", "pause",
 	"wake", "markers written", "outsider", "cluster down", "cluster up", "operator", "wall clock steps",
-	"operator gives up", "a long time passes",
+	"operator gives up", "a long time passes", "a copy is taken", "cluster restored from the copy",
+	"scan of a cluster that no session names",
 }
 
 // move is one thing that can happen. What a and b mean depends on the kind.
@@ -265,6 +269,23 @@ func (w *world) faults(b []move) []move {
 			b = append(b, move{mvAge, 0, 0})
 		}
 	}
+	if w.budget.strangers > 0 {
+		for h := range int8(len(w.hosts)) {
+			if w.hosts[h].term != nil && !w.hosts[h].paused {
+				b = append(b, move{mvStranger, h, 0})
+			}
+		}
+	}
+	if w.budget.goBacks > 0 {
+		for k := range int8(w.n) {
+			if w.clusters[k].known {
+				b = append(b, move{mvKeepCopy, k, 0})
+			}
+			if w.copies[k] != nil {
+				b = append(b, move{mvGoBack, k, 0})
+			}
+		}
+	}
 	return b
 }
 
@@ -332,16 +353,16 @@ func (w *world) hostFaults(b []move, h int8) []move {
 	if w.budget.crashes > 0 {
 		b = append(b, move{mvCrash, h, 0})
 	}
+	for k := range int8(w.n) {
+		if w.budget.gaveUp > 0 && !host.paused && len(w.pendingOn(h, k)) > 0 {
+			b = append(b, move{mvGoneForGood, h, k})
+		}
+	}
 	if w.fine {
 		if !host.paused {
 			b = append(b, move{mvPause, h, 0})
 			if w.budget.resolves > 0 {
 				b = append(b, move{mvResolve, h, 0}, move{mvResolve, h, 1}, move{mvResolve, h, 2})
-			}
-			for k := range int8(w.n) {
-				if w.budget.gaveUp > 0 && len(w.pendingOn(h, k)) > 0 {
-					b = append(b, move{mvGoneForGood, h, k})
-				}
 			}
 		}
 		b = append(b, move{mvClock, h, 0}, move{mvClock, h, 1})

@@ -45,6 +45,13 @@ const (
 	// givesUp takes a participant that does not answer for one that has ended,
 	// nobody knows how, without an operator's word.
 	givesUp Mutant = "gives-up-by-itself"
+	// forgottenIsAborted lets the record of an end forget which transaction it was,
+	// so that one that is open again is nobody's and ends by its age.
+	forgottenIsAborted Mutant = "forgotten-is-aborted"
+	// strangersEnded takes a cluster that no session names for one that did.
+	strangersEnded Mutant = "strangers-ended"
+	// ageBeginsAnew counts the age of what is open from each new session on.
+	ageBeginsAnew Mutant = "age-begins-anew"
 	// expiredIsAborted presumes abort of what an expired id has decided.
 	expiredIsAborted Mutant = "expired-is-aborted"
 )
@@ -54,7 +61,7 @@ func Mutants() []Mutant {
 	return []Mutant{
 		effectBeforeAppend, noFence, forgottenDeadline, oldEpochAccepted, presumedCommit, voteSkipped,
 		withoutR1, withoutR2, withoutR3, withoutR3Ended, withoutR4, withoutR5, withoutR5Record,
-		unfencedOnePhase, givesUp, expiredIsAborted,
+		unfencedOnePhase, givesUp, forgottenIsAborted, strangersEnded, ageBeginsAnew, expiredIsAborted,
 	}
 }
 
@@ -86,7 +93,13 @@ func (w *world) mutateEvent(h *host, ev gtc.Event) gtc.Event {
 			ev.Answer.Outcome = gtc.EndUnknown
 		}
 		return ev
-	case gtc.InitRequest, gtc.ParticipantsChecked, gtc.VotesTaken, gtc.ScanCompleted, gtc.ResolveRequest, gtc.Tick:
+	case gtc.ScanCompleted:
+		if v := h.term.machine.Value(globalID); w.mutant == ageBeginsAnew && v != nil {
+			for i := range ev.Open {
+				ev.Open[i].StartMillis += 1000 * int64(v.GlobalEpoch)
+			}
+		}
+	case gtc.InitRequest, gtc.ParticipantsChecked, gtc.VotesTaken, gtc.ResolveRequest, gtc.Tick:
 	}
 	return ev
 }
@@ -96,6 +109,21 @@ func (w *world) mutateChange(c gtc.Change) gtc.Change {
 	if ok && w.mutant == withoutR3Ended && p.Record.Value != nil && p.Record.Value.SessionEnded {
 		p.Record.Value = p.Record.Value.Clone()
 		p.Record.Value.SessionEnded = false
+		return p
+	}
+	switch {
+	case !ok || p.Record.Value == nil:
+	case w.mutant == strangersEnded:
+		p.Record.Value = p.Record.Value.Clone()
+		p.Record.Value.FormerClusterIDs = []string{strangerID}
+		return p
+	case w.mutant == forgottenIsAborted:
+		p.Record.Value = p.Record.Value.Clone()
+		for i := range p.Record.Value.Participants {
+			if q := &p.Record.Value.Participants[i]; q.State != txnlog.ParticipantPending {
+				q.StartMillis = -1
+			}
+		}
 		return p
 	}
 	return c
@@ -113,6 +141,9 @@ func (w *world) mutateReply(r gtc.Response) gtc.Response {
 	}
 	return r
 }
+
+// startOf takes out what ageBeginsAnew adds to the start of a transaction.
+func startOf(millis int64) int16 { return int16(millis % 1000) }
 
 func (w *world) mutateOrder(o *endOrder) {
 	if w.mutant != presumedCommit || o.commit {

@@ -168,6 +168,21 @@ func (w *world) lately(rng *rand.Rand, ws *weights) {
 		ws[mvClock], ws[mvScan], w.budget.scans = 3, 5, 40
 	}
 	if rng.IntN(8) == 0 {
+		w.budget.goBacks, ws[mvKeepCopy], ws[mvGoBack] = int8(pick(1, 2)), pick(1, 5, 20), pick(2, 10)
+		ws[mvScan], w.budget.scans = 10, 40
+	}
+	if rng.IntN(8) == 0 {
+		w.budget.strangers, ws[mvStranger] = 20, 5
+	}
+	if rng.IntN(8) == 0 {
+		// An application in a crash loop, under the eyes of one coordinator.
+		ws[mvStart], ws[mvDie], ws[mvScan], w.budget.scans = 80, 20, 40, 60
+		for i := range w.clients {
+			w.clients[i].lives = 8
+		}
+		w.budget.deaths = 12
+	}
+	if rng.IntN(8) == 0 {
 		// Clients that sleep in the middle of a transaction, and owners that
 		// are superseded meanwhile.
 		ws[mvWriteMore], ws[mvEnd], ws[mvScan], ws[mvTick], ws[mvClaim] = 40, 4, 10, 30, 4

@@ -22,6 +22,8 @@ func (w *world) describe(m move) string {
 		return fmt.Sprintf("deliver %s", w.bag[m.a].text(m.b))
 	case m.kind <= mvCopy:
 		return fmt.Sprintf("%s %s", name, w.bag[m.a].text(m.b))
+	case m.kind == mvStranger:
+		return fmt.Sprintf("host %d: %s", m.a, name)
 	case m.kind == mvScan:
 		return fmt.Sprintf("host %d: scan of %s", m.a, clusterIDs[m.b])
 	case m.kind == mvLook:
@@ -34,7 +36,7 @@ func (w *world) describe(m move) string {
 	case m.kind == mvOutsider:
 		return fmt.Sprintf("somebody from outside at %s: %s", clusterIDs[m.a],
 			[...]string{"InitProducerId", "EndTxn(abort)", "InitProducerId with the expected epoch", "EndTxn(commit)"}[m.b])
-	case m.kind == mvMarkers, m.kind == mvDown, m.kind == mvUp:
+	case m.kind == mvMarkers, m.kind == mvDown, m.kind == mvUp, m.kind == mvKeepCopy, m.kind == mvGoBack:
 		return fmt.Sprintf("%s: %s", clusterIDs[m.a], name)
 	}
 	return fmt.Sprintf("host %d: %s", m.a, name)

@@ -30,6 +30,7 @@ const (
 type world struct {
 	settings
 	clusters [maxClusters]cluster
+	copies   [maxClusters]*cluster // never changed, see goBack
 	hosts    [2]host
 	clients  [maxClients]client
 	log      partition
@@ -82,6 +83,8 @@ type budget struct {
 	resolves  int8 // by an operator
 	gaveUp    int8 // clusters that an operator gives up
 	ages      int8 // times in which ids expire
+	goBacks   int8 // clusters that are restored from a copy
+	strangers int8 // looks at a cluster that no session names
 }
 
 // kind is the kind of a message.
@@ -200,10 +203,11 @@ func (w *world) execute(o endOrder) (code, producer) {
 	// client that has aborted by itself meanwhile. Its session is over then, so
 	// that one cannot commit either.
 	over := !o.commit && w.txns[owner].epoch <= w.ledger.over
-	if o.meant >= 0 && o.meant != owner && !over {
+	back := w.ledger.wentBack&(1<<o.cluster) != 0
+	if o.meant >= 0 && o.meant != owner && !over && !back {
 		w.violate("an EndTxn for transaction %d ended transaction %d on %s", o.meant, owner, clusterIDs[o.cluster])
 	}
-	if o.commit && !w.txns[owner].asked {
+	if o.commit && !w.txns[owner].asked && !back {
 		w.violate("transaction %d was committed on %s, and nobody asked for it", owner, clusterIDs[o.cluster])
 	}
 	return answer, next
