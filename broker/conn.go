@@ -281,7 +281,7 @@ func (c *conn) forward(a *answer) error {
 			return fmt.Errorf("%w: %w", errUpstream, err)
 		}
 	}
-	if before := a.plan.before; before != nil {
+	for _, before := range a.plan.before {
 		hidden := &answer{req: &request{key: before.Key(), version: before.GetVersion(), correlationID: a.req.correlationID}}
 		raw := kmsg.NewRequestFormatter().AppendRequest(nil, before, a.req.correlationID)
 		if err := c.sendUpstream(hidden, raw); err != nil {
@@ -356,7 +356,7 @@ func (c *conn) nextUpstream(in *bufio.Reader, a *answer) ([]byte, error) {
 		err = checkID(frame, a.req.correlationID)
 	}
 	if err == nil {
-		err = c.f.stored(a.req.key)
+		err = c.f.opts.Embedded.stored(a.req.key)
 	}
 	journal := c.f.journals(a.req.key)
 	if err != nil {
@@ -383,21 +383,6 @@ func (c *conn) nextUpstream(in *bufio.Reader, a *answer) ([]byte, error) {
 	return encodeResponse(a.req.correlationID, a.plan.edit(resp)), nil
 }
 
-// stored says that what a request has written is on the disk, before its answer
-// leaves.
-func (f *Front) stored(key int16) error {
-	if slices.Contains(written, kmsg.Key(key)) {
-		return f.opts.Embedded.storage.settled()
-	}
-	return f.opts.Embedded.storage.err()
-}
-
-// written are the requests whose answer promises that something is kept.
-var written = append([]kmsg.Key{
-	kmsg.Produce, kmsg.OffsetCommit, kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.DeleteRecords, kmsg.CreatePartitions,
-	kmsg.AddPartitionsToTxn,
-}, journalled...)
-
 // record gives an answer, or that there is none, to the journal.
 func (f *Front) record(req kmsg.Request, resp kmsg.Response) error {
 	err := f.opts.Journal.Response(req, resp)
@@ -411,9 +396,6 @@ func (f *Front) record(req kmsg.Request, resp kmsg.Response) error {
 func (f *Front) journals(key int16) bool {
 	return f.opts.Journal != nil && slices.Contains(journalled, kmsg.Key(key))
 }
-
-// journalled are the requests in which kfake learns what it keeps in memory.
-var journalled = []kmsg.Key{kmsg.InitProducerID, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn}
 
 // write sends the answers in the order of the requests.
 func (c *conn) write() {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -31,6 +32,7 @@ const kafkaMaxSessionTimeout = 30 * time.Minute
 type Embedded struct {
 	cluster   *kfake.Cluster
 	producers *producers
+	deletions *deletions
 	ln        *memoryListener
 	storage   *storage
 	syncs     syncs
@@ -83,7 +85,7 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			store.sync = syncer(store.dir)
 		}
 	}
-	e := &Embedded{ln: ln, storage: store, syncs: syncs{waiting: map[chan struct{}]*member{}}, clusterID: clusterID}
+	e := &Embedded{ln: ln, storage: store, deletions: newDeletions(cfg.LogDir), syncs: syncs{waiting: map[chan struct{}]*member{}}, clusterID: clusterID}
 	opts = append(opts, e.accessControl(cfg)...)
 	if e.cluster, err = kfake.NewCluster(opts...); err != nil {
 		store.close()
@@ -145,9 +147,44 @@ func (e *Embedded) Close() {
 }
 
 // Dial connects to kfake itself, past the front: for the node's own clients
-// that need none of what the front adds. It fits kgo.Dialer.
+// that need none of what the front adds. It fits kgo.Dialer. As from a front, an
+// answer comes when all that was written until then is on the disk, and none
+// comes after the disk has failed.
 func (e *Embedded) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	c, err := e.dialNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &settledConn{Conn: c, storage: e.storage, in: bufio.NewReaderSize(c, connBuffer)}, nil
+}
+
+// dialNode connects in the node's own name.
+func (e *Embedded) dialNode(ctx context.Context) (net.Conn, error) {
 	return e.dialAs(ctx, address("127.0.0.1:0"), e.superUser)
+}
+
+// settledConn lets no answer through before the disk has what it may promise.
+type settledConn struct {
+	net.Conn
+	storage *storage
+	in      *bufio.Reader
+	frame   []byte // what is left of the answer that may be read
+}
+
+func (c *settledConn) Read(p []byte) (int, error) {
+	if len(c.frame) == 0 {
+		frame, err := readResponse(c.in)
+		if err == nil {
+			err = c.storage.settled()
+		}
+		if err != nil {
+			return 0, err
+		}
+		c.frame = frame
+	}
+	n := copy(p, c.frame)
+	c.frame = c.frame[n:]
+	return n, nil
 }
 
 // hasTopic says that kfake has the topic now.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -43,9 +44,10 @@ type owner struct {
 	epoch           int16
 }
 
-// ask sends one request to kfake, past the front, and returns its answer.
+// ask sends one request to kfake, past the front, and returns its answer once
+// what it promises is on the disk.
 func (e *Embedded) ask(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	conn, err := e.Dial(ctx, "", "")
+	conn, err := e.dialNode(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func (e *Embedded) ask(ctx context.Context, req kmsg.Request) (kmsg.Response, er
 		return nil, fmt.Errorf("no answer of the embedded broker to %s: %w", kmsg.NameForKey(req.Key()), err)
 	}
 	resp := req.ResponseKind()
-	return resp, decodeResponse(frame, resp)
+	return resp, errors.Join(decodeResponse(frame, resp), e.stored(req.Key()))
 }
 
 // transaction is what kfake says of a transactional id.

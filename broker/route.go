@@ -14,8 +14,8 @@ type plan struct {
 	// handle answers it here, on a goroutine of its own; nil: kfake does. A nil
 	// response closes the connection.
 	handle func(ctx context.Context, who caller) kmsg.Response
-	// before goes to kfake first; its answer is dropped.
-	before kmsg.Request
+	// before goes to kfake first; the answers are dropped.
+	before []kmsg.Request
 	// sent is the request as kfake sees it; nil: as it came. Its bytes are raw.
 	sent kmsg.Request
 	raw  []byte
@@ -83,6 +83,10 @@ func (f *Front) route(req *request) plan {
 		return f.routeCreateTopics(req, body)
 	case *kmsg.CreatePartitionsRequest:
 		return f.routeCreatePartitions(body)
+	case *kmsg.DeleteRecordsRequest:
+		return f.routeDeleteRecords(body)
+	case *kmsg.DeleteGroupsRequest:
+		return f.routeDeleteGroups(body)
 	case *kmsg.DescribeTransactionsRequest:
 		return plan{edit: editAs(showOffsets)}
 	case *kmsg.DescribeConfigsRequest:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
 )
@@ -90,6 +91,68 @@ func TestNoAnswerLeavesAfterTheDiskHasLostSomething(t *testing.T) {
 	broken.Store(false) // an error is told once
 	if err := produce(); err == nil {
 		t.Error("a later record was acknowledged")
+	}
+}
+
+// The coordinator's log is written past the front. A decision that the disk has
+// lost must not be carried out.
+func TestTheNodesOwnClientsAreNotAnsweredEither(t *testing.T) {
+	cfg, err := config.Load("", []string{"listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=" + t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	embedded, err := OpenEmbedded(cfg, Node{Host: "127.0.0.1", Port: 1}, nil, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		embedded.Close()
+		embedded.cluster.Close()
+	}()
+	var looks atomic.Int32
+	disk := errors.New("input/output error")
+	var broken atomic.Bool
+	embedded.storage.sync = func() error {
+		looks.Add(1)
+		if broken.Load() {
+			return disk
+		}
+		return nil
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"), kgo.Dialer(embedded.Dial), kgo.RecordRetries(0), kgo.RequestRetries(0),
+		kgo.DisableIdempotentWrite(), kgo.RetryTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	create := kmsg.NewPtrCreateTopicsRequest()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "t", 1, 1
+	create.Topics = append(create.Topics, topic)
+	if _, err = embedded.ask(t.Context(), create); err != nil {
+		t.Fatal(err)
+	}
+	if looks.Load() != 1 {
+		t.Errorf("%d looks at the disk for a topic", looks.Load())
+	}
+	produce := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		return cl.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr()
+	}
+	if err = produce(); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	if err = produce(); err == nil {
+		t.Error("acknowledged, and the disk has lost it")
+	}
+	broken.Store(false) // an error is told once
+	if err = produce(); err == nil {
+		t.Error("a later record was acknowledged")
+	}
+	if _, err = embedded.ask(t.Context(), create); !errors.Is(err, disk) {
+		t.Errorf("a request in the node's own name: %v", err)
 	}
 }
 

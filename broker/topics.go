@@ -52,7 +52,7 @@ func (f *Front) routeMetadata(body *kmsg.MetadataRequest) plan {
 	if len(create.Topics) == 0 {
 		return plan{}
 	}
-	return plan{before: create}
+	return plan{before: []kmsg.Request{create}}
 }
 
 // routeCreateTopics refuses what Kafka refuses and kfake does not.

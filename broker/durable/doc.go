@@ -18,18 +18,21 @@
 //   - records acknowledged, end not asked for: open, same producer id and
 //     epoch, last stable offset held back, staged group offsets kept, retried
 //     batches recognised as duplicates;
-//   - between the markers of an EndTxn (version 5 and up, or any version with
-//     staged offsets): the rest of the markers is written, the offsets are
-//     applied, the epoch moves on; a repeat of the request gets the answer
-//     that it would have got. Below version 5 without staged offsets the log
-//     cannot tell this transaction's markers from those of the one before
-//     it, and the rest stays open until EndTxn is repeated;
+//   - between the markers of an EndTxn: the rest of the markers is written, the
+//     offsets are applied, the epoch moves on (version 5 and up); a repeat of
+//     the request gets the answer that it would have got;
 //   - markers written, producer log behind: as above;
 //   - markers of an InitProducerId that aborts what it finds: as above.
 //
+// All of that holds for a loss of power too, which leaves of what was not forced
+// any part, in any file, as long as no answer leaves before the data directory
+// has been synced; the front sees to that. Two things kfake keeps in memory that
+// its answers promise, and the front has them written down: where the log begins
+// after a DeleteRecords ([SaveStarts]), and the second pair of a kept
+// transaction ([SaveKept]).
+//
 // Not kept: a partition that was added to a transaction and never written to
-// (kfake's Close does not keep it either), and the low watermark that a
-// DeleteRecords since the last clean stop had moved inside a batch.
+// (kfake's Close does not keep it either).
 //
 // # Use by the broker front
 //
@@ -45,8 +48,8 @@
 //	resp := ...                                               // kfake's answer
 //	if err := journal.Response(req, resp); err != nil { ... } // before the client sees it
 //
-// Both look at InitProducerId, AddOffsetsToTxn, TxnOffsetCommit and EndTxn
-// and return at once for every other key. Requests must carry their version.
+// Both look at InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn,
+// TxnOffsetCommit and EndTxn and return at once for every other key. Requests must carry their version.
 // An error means that the disk failed and that nothing more can be promised:
 // do not forward, do not answer, stop the broker. Response is called with a
 // nil answer when kfake's connection broke, and nothing is concluded from it.

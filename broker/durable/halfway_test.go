@@ -61,23 +61,28 @@ func halfEnded(t *testing.T, v4, commit bool, undo int, withGroup bool) (dir str
 	return dir, x
 }
 
-// Wherever the process dies in an end of version 5, or of any version with
-// staged offsets, the end is finished: the markers tell the outcome, and a
-// repeat is answered as it would have been.
+// endSteps is the number of steps that halfEnded can take back.
+func endSteps(v4, commit, withGroup bool) int {
+	steps := 4 // the markers, the end
+	if !v4 {
+		steps++
+	}
+	if commit && withGroup {
+		steps++
+	}
+	return steps
+}
+
+// Wherever the process dies in an end, it is finished: the markers tell the
+// outcome, and a repeat is answered as it would have been.
 func TestEndPartWayIsFinished(t *testing.T) {
 	versions(t, func(t *testing.T, v4 bool) {
 		t.Helper()
-		for _, commit := range []bool{true, false} {
-			steps := 4 // one step short of the first marker, where nothing is decided
-			if !v4 {
-				steps++
-			}
-			if !commit {
-				steps--
-			}
-			for undo := range steps {
-				t.Run(fmt.Sprintf("commit=%t/undo=%d", commit, undo), func(t *testing.T) {
-					dir, x := halfEnded(t, v4, commit, undo, true)
+		for n := range 4 {
+			commit, withGroup := n%2 == 0, n < 2
+			for undo := range endSteps(v4, commit, withGroup) { // but for the first marker
+				t.Run(fmt.Sprintf("commit=%t/group=%t/undo=%d", commit, withGroup, undo), func(t *testing.T) {
+					dir, x := halfEnded(t, v4, commit, undo, withGroup)
 					repaired(t, dir)
 					b := startHere(t, dir, "")
 					c := dial(t, b.addr(), v4)
@@ -88,7 +93,7 @@ func TestEndPartWayIsFinished(t *testing.T) {
 					if err := c.end(t.Context(), &other, !commit); !errors.Is(err, kerr.InvalidTxnState) {
 						t.Errorf("the other outcome is answered %v", err)
 					}
-					checkEnded(t, b, c, x, commit)
+					checkEnded(t, b, c, x, commit, withGroup)
 				})
 			}
 		}
@@ -100,83 +105,39 @@ func TestEndNotBegunIsOpen(t *testing.T) {
 	versions(t, func(t *testing.T, v4 bool) {
 		t.Helper()
 		for _, asked := range []bool{true, false} {
-			steps := 5
-			if !v4 {
-				steps++
-			}
-			if !asked {
-				steps--
-			}
 			for _, commit := range []bool{true, false} {
 				t.Run(fmt.Sprintf("asked=%t/commit=%t", asked, commit), func(t *testing.T) {
-					dir, x := halfEnded(t, v4, asked, steps, true)
+					dir, x := halfEnded(t, v4, asked, endSteps(v4, asked, true), true)
 					repaired(t, dir)
 					b := startHere(t, dir, "")
 					c := dial(t, b.addr(), v4)
 					if d := c.describe(t, "x"); d.State != "Ongoing" || d.ProducerEpoch != x.epoch {
 						t.Errorf("transaction is %s at epoch %d", d.State, d.ProducerEpoch)
 					}
-					checkEnded(t, b, c, x, commit)
+					checkEnded(t, b, c, x, commit, true)
 				})
 			}
 		}
 	})
 }
 
-// Below version 5 and without staged offsets, what has no marker stays open,
-// and the repeat ends it on all of its partitions.
-func TestVersion4EndPartWayIsFinishedByItsRepeat(t *testing.T) {
-	for _, commit := range []bool{true, false} {
-		for undo := range 5 {
-			t.Run(fmt.Sprintf("commit=%t/undo=%d", commit, undo), func(t *testing.T) { version4PartWay(t, commit, undo) })
-		}
-	}
-}
-
-func version4PartWay(t *testing.T, commit bool, undo int) {
-	t.Helper()
-	dir, x := halfEnded(t, true, commit, undo, false)
-	repaired(t, dir)
-	b := startHere(t, dir, "")
-	c := dial(t, b.addr(), true)
-	state := "Ongoing"
-	if undo < 2 { // every marker is there
-		state = "Empty"
-		other := x
-		if err := c.end(t.Context(), &other, !commit); !errors.Is(err, kerr.InvalidTxnState) {
-			t.Errorf("the other outcome is answered %v", err)
-		}
-	}
-	if d := c.describe(t, "x"); d.State != state {
-		t.Errorf("transaction is %s, want %s", d.State, state)
-	}
-	must(t, c.end(t.Context(), &x, commit))
-	want := [][]string{nil, {"before"}, nil}
-	if commit {
-		want = [][]string{{"v0"}, {"before", "v1"}, {"v2"}}
-	}
-	for partition := range want {
-		wantValues(t, b.addr(), int32(partition), want[partition]...)
-	}
-}
-
 // The note of an end that was done, its answer lost, is not about the next
-// transaction, although that has the same epoch and the markers fit.
+// transaction, although below version 5 that has the same epoch and the markers
+// fit.
 func TestVersion4NoteOfTheTransactionBeforeEndsNothing(t *testing.T) {
 	dir := t.TempDir()
 	p := startProcess(t, dir, "")
 	c := dial(t, p.addr, true)
-	x, err := c.init(t.Context(), "x", unlimited)
+	x, err := c.init(t.Context(), answerLost, unlimited)
 	must(t, err)
 	c.write(t, x, 0, "before")
 	must(t, c.end(t.Context(), x, true))
-	c.write(t, x, 1, "open")
-	p.kill(t)
 	journal := filepath.Join(dir, "transactions.journal")
-	if kinds := frameKinds(t, journal, "k"); !slices.Equal(kinds, []string{"ending", "ended"}) {
+	if kinds := frameKinds(t, journal, "k"); !slices.Equal(kinds, []string{"ending"}) {
 		t.Fatalf("journal has %v", kinds)
 	}
-	cutEntries(t, journal, 1)
+	c.write(t, x, 1, "open")
+	p.kill(t)
 	if report := repaired(t, dir); len(report.Open) != 1 || len(report.Finished) != 0 {
 		t.Fatalf("open %+v, finished %+v", report.Open, report.Finished)
 	}
@@ -187,7 +148,7 @@ func TestVersion4NoteOfTheTransactionBeforeEndsNothing(t *testing.T) {
 }
 
 // checkEnded ends x and checks everything that the outcome must show.
-func checkEnded(t *testing.T, b *testBroker, c *rawClient, x txn, commit bool) {
+func checkEnded(t *testing.T, b *testBroker, c *rawClient, x txn, commit, withGroup bool) {
 	t.Helper()
 	next := x
 	next.seq = make(map[int32]int32)
@@ -197,8 +158,10 @@ func checkEnded(t *testing.T, b *testBroker, c *rawClient, x txn, commit bool) {
 	}
 	offset := int64(-1)
 	want := [][]string{nil, {"before"}, nil}
-	if commit {
+	if commit && withGroup {
 		offset = 9
+	}
+	if commit {
 		want = [][]string{{"v0"}, {"before", "v1"}, {"v2"}}
 	}
 	if got := c.committed(t, group); got != offset {

@@ -94,6 +94,8 @@ func (j *Journal) Request(req kmsg.Request) error {
 	case *kmsg.EndTxnRequest:
 		at := producerAt{r.ProducerID, r.ProducerEpoch}
 		return j.ending(at, r.Version, r.Commit)
+	case *kmsg.AddPartitionsToTxnRequest:
+		return j.begins(producerAt{r.ProducerID, r.ProducerEpoch})
 	case *kmsg.InitProducerIDRequest:
 		if r.TransactionalID == nil {
 			return nil
@@ -108,18 +110,28 @@ func (j *Journal) Request(req kmsg.Request) error {
 	return nil
 }
 
-// ending notes an end. It is forced only when group offsets are staged: those
-// are nowhere else. The rest can be read from the control records, and a note
-// that the page cache held survives the end of the process.
+// ending notes an end, and forces that: kfake forces each control record before
+// the next, and when the power fails between two of them, the note alone says
+// that the end was asked for, which one, and in which version.
 func (j *Journal) ending(at producerAt, version int16, commit bool) error {
 	j.mu.Lock()
-	t := j.open[at.id]
-	staged := t != nil && len(t.groups) > 0
-	if staged && t.epoch != at.epoch {
+	if t := j.open[at.id]; t != nil && len(t.groups) > 0 && t.epoch != at.epoch {
 		j.mu.Unlock()
 		return nil
 	}
-	return j.appendAndUnlock(staged, journalEntry{Kind: kindEnding, PID: at.id, Epoch: at.epoch, Version: version, Commit: commit})
+	return j.appendAndUnlock(true, journalEntry{Kind: kindEnding, PID: at.id, Epoch: at.epoch, Version: version, Commit: commit})
+}
+
+// begins notes that the transaction before has ended, when its end had no
+// answer that we know of: the client goes on. Beside that note alone, the
+// transaction that begins would be taken for the one that was being ended.
+func (j *Journal) begins(at producerAt) error {
+	j.mu.Lock()
+	if t := j.open[at.id]; t == nil || t.epoch != at.epoch || t.ending == nil {
+		j.mu.Unlock()
+		return nil
+	}
+	return j.appendAndUnlock(true, journalEntry{Kind: kindEnded, PID: at.id, Epoch: at.epoch})
 }
 
 // Response is called with kfake's answer before the client sees it; nil when
@@ -173,11 +185,13 @@ func (j *Journal) answered(at producerAt, txid string, next producerAt, code int
 		j.mu.Unlock()
 		return nil
 	}
-	kind := kindEnded
 	if code != 0 {
-		kind = kindVoid
+		return j.appendAndUnlock(len(t.groups) > 0, journalEntry{Kind: kindVoid, PID: at.id, Epoch: at.epoch})
 	}
-	return j.appendAndUnlock(len(t.groups) > 0, journalEntry{Kind: kind, PID: at.id, Epoch: at.epoch})
+	// Where the epoch goes on, the next transaction would be taken for this one
+	// if it were found beside a note that this one is being ended.
+	goesOn := t.ending != nil && !bumps(t.ending.Version)
+	return j.appendAndUnlock(goesOn, journalEntry{Kind: kindEnded, PID: at.id, Epoch: at.epoch})
 }
 
 // stageEntry gives what a TxnOffsetCommit has staged: the partitions that were

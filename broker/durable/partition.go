@@ -21,6 +21,7 @@ type partition struct {
 	dir    string
 	// compacted: cleanup.policy is compact alone, which never empties a log.
 	compacted bool
+	deleted   startJSON // by DeleteRecords, since the last stop
 
 	old          *snapshotJSON // nil when there is none
 	segments     []segment
@@ -48,9 +49,9 @@ type openRange struct {
 
 // readPartition reads a partition's files and records in seen what they prove
 // about producers.
-func readPartition(dir string, topic topicJSON, number int32, seen producers) (*partition, error) {
+func readPartition(dir string, topic topicJSON, number int32, deleted startJSON, seen producers) (*partition, error) {
 	p := &partition{
-		topic: topic.Name, number: number, compacted: topic.Configs["cleanup.policy"] == "compact",
+		topic: topic.Name, number: number, deleted: deleted, compacted: topic.Configs["cleanup.policy"] == "compact",
 		dir:     filepath.Join(dir, partitionsDir, url.PathEscape(topic.Name)+"-"+strconv.Itoa(int(number))),
 		open:    make(map[int64]*openRange),
 		windows: make(map[int64]*windowJSON),
@@ -119,22 +120,26 @@ func (p *partition) bases() ([]int64, error) {
 	return bases, nil
 }
 
-// checkEnd compares the end of the log with what the last snapshot knew, from
-// which it can only have grown. It has shrunk when kfake died in a compaction:
+// checkEnd compares the end of the log with what was known of it, by the last
+// snapshot or by a DeleteRecords, from which it can only have grown. It has shrunk when kfake died in a compaction:
 // that removes the old segments before it writes the new ones.
 //
-// A log without any segment may have been deleted by retention. kfake would
+// A log without any segment may have been deleted as a whole. kfake would
 // let its offsets begin at 0 again; an empty segment of the right name keeps
 // the place.
 func (p *partition) checkEnd() error {
-	switch {
-	case p.old == nil || p.old.HighWatermark <= p.next:
-		return nil
-	case len(p.segments) > 0 || p.compacted:
-		return fmt.Errorf("%w: %s: the log ends at offset %d, but it was at %d before; restore the partition from a copy, or remove %s to go on without what is missing",
-			ErrDamaged, p.dir, p.next, p.old.HighWatermark, snapshotFile)
+	end := p.deleted.End
+	if p.old != nil {
+		end = max(end, p.old.HighWatermark)
 	}
-	p.start, p.next = p.old.HighWatermark, p.old.HighWatermark
+	switch {
+	case end <= p.next:
+		return nil
+	case len(p.segments) > 0 || p.compacted && p.deleted.End < end:
+		return fmt.Errorf("%w: %s: the log ends at offset %d, but it was at %d before; restore the partition from a copy, or remove %s to go on without what is missing",
+			ErrDamaged, p.dir, p.next, end, snapshotFile)
+	}
+	p.start, p.next = end, end
 	name := filepath.Join(p.dir, strconv.FormatInt(p.next, 10))
 	p.segments = []segment{{base: p.next, path: name + segmentSuffix, indexPath: name + indexSuffix, indexStale: true, created: true}}
 	return nil
@@ -252,7 +257,7 @@ func (p *partition) snapshot() snapshotJSON {
 	}
 	want.Version = persistVersion
 	want.HighWatermark = p.next
-	want.LogStartOffset = min(max(want.LogStartOffset, p.start), p.next)
+	want.LogStartOffset = min(max(want.LogStartOffset, p.start, p.deleted.Offset), p.next)
 	want.LastStableOffset = p.next
 	for _, r := range p.open {
 		want.LastStableOffset = min(want.LastStableOffset, r.first)

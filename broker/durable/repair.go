@@ -38,6 +38,7 @@ type repair struct {
 	now    time.Time
 	log    zerolog.Logger
 	topics []topicJSON
+	starts starts
 
 	producers  producers
 	pids       pidsLog
@@ -131,6 +132,9 @@ func (r *repair) read() (err error) {
 		return err
 	}
 	r.topics = topics.Topics
+	if r.starts, err = readStarts(r.dir); err != nil {
+		return err
+	}
 	if r.producers, r.pids, err = readPids(r.path(pidsFile)); err != nil {
 		return err
 	}
@@ -178,7 +182,7 @@ func (r *repair) readPartitions() error {
 	}
 	for _, t := range r.topics {
 		for n := range t.Partitions {
-			p, err := readPartition(r.dir, t, int32(n), r.producers)
+			p, err := readPartition(r.dir, t, int32(n), r.starts[startAt{t.ID, int32(n)}], r.producers)
 			if err != nil {
 				return err
 			}
@@ -214,6 +218,11 @@ func (r *repair) write() error {
 	}
 	if err := r.wrote(r.pids.flush(r.producers)); err != nil {
 		return err
+	}
+	if len(r.starts) > 0 { // the snapshots have them now
+		if err := r.wrote(true, errors.Join(os.Remove(r.path(startsFile)), syncDir(r.dir))); err != nil {
+			return err
+		}
 	}
 	if r.journal.valid < r.journal.size {
 		return r.wrote(true, truncateFile(r.journal.path, int64(r.journal.valid)))

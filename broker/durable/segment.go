@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -228,7 +229,8 @@ func (s *segment) checkIndex(last bool) error {
 // flush makes both files what they must be.
 func (s *segment) flush() (changed bool, err error) {
 	if s.created {
-		if err := writeFile(s.path, nil); err != nil {
+		// The directory is not there when its topic was being deleted.
+		if err := errors.Join(os.MkdirAll(filepath.Dir(s.path), 0o755), writeFile(s.path, nil)); err != nil {
 			return false, err
 		}
 	}

@@ -62,11 +62,9 @@ func (r *repair) endDead(p *producer, o *openRange) {
 // endProven says whether kfake had begun the end that t notes. That it was
 // asked for proves nothing: kfake may have been about to refuse it.
 //
-// Below version 5 the epoch stays, and a note whose answer was never noted may
-// be about the transaction before the one that is open now, whose markers it
-// fits. Only staged offsets, which are forced with their transaction, tell the
-// two apart; without them the note is good for nothing but the outcome of a
-// transaction that has ended everywhere.
+// Below version 5 an epoch has many transactions, one after the other, but a
+// note is of the last one: it is forced before the end begins, and that it is
+// done is forced before the next one can begin.
 func (r *repair) endProven(p *producer, t *stagedTxn, live []*openRange) bool {
 	e := t.ending
 	m := p.marksAt(t.epoch)
@@ -75,8 +73,6 @@ func (r *repair) endProven(p *producer, t *stagedTxn, live []*openRange) bool {
 		mark = m.commit
 	}
 	switch {
-	case len(live) > 0 && !bumps(e.Version) && len(t.groups) == 0:
-		return false
 	case mark >= e.AtMillis:
 		return true
 	case len(live) > 0:
