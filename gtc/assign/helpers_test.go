@@ -144,7 +144,9 @@ func (p *participants) Scan(_ context.Context, clusterID string, known func(stri
 	return open, nil
 }
 
-func (p *participants) ClusterIDs(context.Context) ([]string, error) { return []string{"a", "b"}, nil }
+func (p *participants) Aliases() []string { return []string{"a", "b"} }
+
+func (p *participants) Learn(_ context.Context, alias string) (string, error) { return alias, nil }
 
 func (p *participants) ended() []string {
 	p.mu.Lock()

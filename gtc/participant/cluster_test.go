@@ -37,8 +37,12 @@ func TestThatAClusterIsAwayIsSaidOnce(t *testing.T) {
 func TestOneClusterThatIsConfiguredTwiceIsNamed(t *testing.T) {
 	a := fake(t, "A")
 	c := drive(t, at("us", a.ListenAddrs()...), at("eu", a.ListenAddrs()...))
+	if got := c.Aliases(); !slices.Equal(got, []string{"us", "eu"}) {
+		t.Errorf("aliases %v", got)
+	}
 	eventually(t, func() bool {
-		ids, err := c.ClusterIDs(t.Context())
-		return slices.Equal(ids, []string{"A"}) && err != nil && strings.Contains(err.Error(), `"us" and "eu" are one cluster`)
+		id, err := c.Learn(t.Context(), "us")
+		_, twice := c.Learn(t.Context(), "eu")
+		return id == "A" && err == nil && twice != nil && strings.Contains(twice.Error(), `"us" and "eu" are one cluster`)
 	})
 }

@@ -2,39 +2,41 @@ package participant
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 )
 
-// ClusterIDs lists the clusters that can be asked now. Those whose id is not
-// known yet are asked for it; the error names the ones that could not be, and two
-// that are one cluster: ids expire only after a look at as many as are configured.
-func (c *Clusters) ClusterIDs(ctx context.Context) ([]string, error) {
-	ids := make([]string, len(c.all))
-	errs := make([]error, len(c.all))
-	inParallel(len(c.all), func(i int) {
-		cl := c.all[i]
-		if ids[i] = cl.clusterID(); ids[i] != "" {
-			return
-		}
-		s, err := cl.session(ctx)
+// Aliases are the names of the configured clusters, in the order of configuration.
+func (c *Clusters) Aliases() []string {
+	aliases := make([]string, len(c.all))
+	for i, cl := range c.all {
+		aliases[i] = cl.cfg.Alias
+	}
+	return aliases
+}
+
+// Learn tells the id of a configured cluster, asking it when it is not known yet.
+// An error says why it is not known, or that an earlier cluster of the
+// configuration is the same one: ids expire only after a look at as many as are
+// configured.
+func (c *Clusters) Learn(ctx context.Context, alias string) (string, error) {
+	i := slices.Index(c.Aliases(), alias)
+	if i < 0 {
+		return "", fmt.Errorf("no cluster %q is configured (gtc.clusters)", alias)
+	}
+	id := c.all[i].clusterID()
+	if id == "" {
+		s, err := c.all[i].session(ctx)
 		if err != nil {
-			errs[i] = fmt.Errorf("cluster %q: %w", cl.cfg.Alias, err)
-			return
+			return "", fmt.Errorf("cluster %q: %w", alias, err)
 		}
-		ids[i] = s.clusterID
-	})
-	known := make([]string, 0, len(ids))
-	for i, id := range ids {
-		switch first := slices.Index(ids, id); {
-		case id == "":
-		case first < i:
-			errs[i] = fmt.Errorf("clusters %q and %q are one cluster, %s, and no id expires while it is configured twice; remove one of them",
-				c.all[first].cfg.Alias, c.all[i].cfg.Alias, id)
-		default:
-			known = append(known, id)
+		id = s.clusterID
+	}
+	for _, other := range c.all[:i] {
+		if other.clusterID() == id {
+			return "", fmt.Errorf("clusters %q and %q are one cluster, %s, and no id expires while it is configured twice; remove one of them",
+				other.cfg.Alias, alias, id)
 		}
 	}
-	return known, errors.Join(errs...)
+	return id, nil
 }

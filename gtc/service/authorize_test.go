@@ -131,7 +131,7 @@ func TestAListLeavesOutWhatTheCallerMayNotSee(t *testing.T) {
 
 // C-RES-3: what an operator does is logged with who it was.
 func TestTheLogNamesTheOperator(t *testing.T) {
-	var logged bytes.Buffer
+	var logged safeBuffer
 	st := play(t, memlog.NewStore(1), newClusters(), func(o *service.Options) { o.Authorizer, o.Logger = owners{}, zerolog.New(&logged) }).active()
 	if r := st.s.Handle(t.Context(), "User:alice", "h", initRequest("alice-1", 1, "us")); codeOf(r) != 0 {
 		t.Fatal(kerr.ErrorForCode(codeOf(r)))

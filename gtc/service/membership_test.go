@@ -178,3 +178,17 @@ func TestNoListWithoutThePartitionsThatNobodyOwns(t *testing.T) {
 		}
 	}
 }
+
+// A partition that is this node's and not begun yet is in nobody's list.
+func TestAListWithAHoleIsNoList(t *testing.T) {
+	m := &told{owner: map[int32]service.Node{0: {ID: 1}, 1: {ID: 2}}}
+	s := withMembership(t, memlog.NewStore(2), m)
+	list := func() int16 {
+		return s.Handle(t.Context(), "", "", wire.NewPtrListGlobalTransactionsRequest()).(*wire.ListGlobalTransactionsResponse).ErrorCode
+	}
+	if code := list(); code != kerr.CoordinatorLoadInProgress.Code {
+		t.Errorf("code %d, want COORDINATOR_LOAD_IN_PROGRESS", code)
+	}
+	s.Own(0)
+	eventually(t, func() error { return kerr.ErrorForCode(list()) })
+}

@@ -71,7 +71,9 @@ func (a *answering) Scan(_ context.Context, clusterID string, known func(string)
 	return slices.DeleteFunc(open, func(o gtc.OpenTransaction) bool { return !known(o.ID) }), nil
 }
 
-func (a *answering) ClusterIDs(context.Context) ([]string, error) { return []string{"a", "b"}, nil }
+func (a *answering) Aliases() []string { return []string{"a", "b"} }
+
+func (a *answering) Learn(_ context.Context, alias string) (string, error) { return alias, nil }
 
 func (a *answering) ends(clusterID string, outcome gtc.EndOutcome) {
 	a.mu.Lock()

@@ -314,11 +314,11 @@ func (s *Service) list(ctx context.Context, who Caller, req *wire.ListGlobalTran
 		return resp
 	}
 	resp.UnknownStateFilters = match.unknown
-	if err := s.allOwned(); err != nil {
+	shards, err := s.allOwned()
+	if err != nil {
 		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
 		return resp
 	}
-	shards := s.owned()
 	slices.SortFunc(shards, func(a, b *shard) int { return int(a.partition - b.partition) })
 	for _, sh := range shards {
 		var found []wire.ListGlobalTransactionsResponseGlobalTransaction
@@ -343,19 +343,29 @@ func (s *Service) list(ctx context.Context, who Caller, req *wire.ListGlobalTran
 	return resp
 }
 
-// allOwned is an error while a partition has no owner that this node knows of.
-// Whoever asks all nodes then gets no list of its ids from any, which would read
-// as "nothing is pending".
-func (s *Service) allOwned() error {
+// allOwned are the partitions of this node. It is an error while a partition has
+// no owner that this node knows of, or is this node's and not begun here. Whoever
+// asks all nodes then gets no list of its ids from any, which would read as "nothing
+// is pending". Own partitions are looked at first: one that comes in between the two
+// looks would be missing in both.
+func (s *Service) allOwned() ([]*shard, error) {
+	shards := s.owned()
 	if s.o.Membership == nil {
-		return nil
+		return shards, nil
+	}
+	begun := map[int32]bool{}
+	for _, sh := range shards {
+		begun[sh.partition] = true
 	}
 	for p := range s.o.Log.Partitions() {
-		if _, known := s.o.Membership.Owner(p); !known {
-			return errNoOwner
+		switch n, known := s.o.Membership.Owner(p); {
+		case !known:
+			return nil, errNoOwner
+		case n.ID == s.o.NodeID && !begun[p]:
+			return nil, errLoading
 		}
 	}
-	return nil
+	return shards, nil
 }
 
 func listed(d gtc.Description) wire.ListGlobalTransactionsResponseGlobalTransaction {

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -11,39 +10,23 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
-// scanForever runs the recovery scan. Each cluster has a goroutine of its own,
-// so one that cannot be reached delays only itself. The first look is at once: it
-// connects, and neither should the first client wait for that nor the metrics say
-// that nobody can be reached.
-func (s *Service) scanForever() {
-	clusters := map[string]*scanned{}
-	log := seldom(s.o.Logger)
+// scanForever runs the recovery scan of one configured cluster. Each has a loop of
+// its own, in which its id is learned too, so that one that cannot be reached delays
+// only itself. The first look is at once: it connects, and neither should the first
+// client wait for that nor the metrics say that nobody can be reached.
+func (s *Service) scanForever(alias string) {
+	log := seldom(s.o.Logger.With().Str("cluster", alias).Logger())
 	for more := true; more; more = s.pause(s.o.ScanInterval) {
-		ids, err := s.o.Participants.ClusterIDs(s.ctx)
-		if err != nil {
+		elapsed := stopwatch()
+		id, err := s.o.Participants.Learn(s.ctx, alias)
+		switch {
+		case err == nil:
+			s.scan(s.ctx, id, log)
+		case s.ctx.Err() == nil:
+			s.metrics.scanned(alias, err, elapsed()) // it has not said who it is
 			log.Warn().Err(err).Msg("recovery scan: a participant cluster cannot be asked; its ids stay as they are")
 		}
-		for _, id := range ids {
-			c := clusters[id]
-			if c == nil {
-				c = &scanned{log: seldom(s.o.Logger.With().Str("cluster", id).Logger())}
-				clusters[id] = c
-			}
-			if !c.busy.CompareAndSwap(false, true) {
-				continue
-			}
-			s.spawn(func() {
-				defer c.busy.Store(false)
-				s.scan(s.ctx, id, c.log)
-			})
-		}
 	}
-}
-
-// scanned is one cluster.
-type scanned struct {
-	busy atomic.Bool // a scan is under way
-	log  zerolog.Logger
 }
 
 // seldom says one thing a minute: a cluster that is away for a night is so at

@@ -38,9 +38,10 @@ type Participants interface {
 	// Scan lists the open transactions of known ids on one cluster. With an
 	// error the list is incomplete.
 	Scan(ctx context.Context, clusterID string, known func(id string) bool) ([]gtc.OpenTransaction, error)
-	// ClusterIDs lists the clusters that can be scanned now, and reports
-	// those that could not be reached to learn their id.
-	ClusterIDs(ctx context.Context) (ids []string, err error)
+	// Aliases are the names of the configured clusters.
+	Aliases() []string
+	// Learn tells the id of a configured cluster, or why it is not known.
+	Learn(ctx context.Context, alias string) (clusterID string, err error)
 }
 
 // Node is a coordinator as clients are told of it.
@@ -145,7 +146,9 @@ func New(o Options) (*Service, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.ends = queues{workers: o.EndsPerCluster, spawn: s.spawn, of: map[string]*queue{}}
 	s.calls.waiting = map[gtc.RequestID]chan answer{}
-	s.spawn(s.scanForever)
+	for _, alias := range o.Participants.Aliases() {
+		s.spawn(func() { s.scanForever(alias) })
+	}
 	return s, nil
 }
 

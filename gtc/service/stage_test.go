@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -36,7 +35,7 @@ type clusters struct {
 	// open are what a scan finds on each cluster.
 	open      map[string][]gtc.OpenTransaction
 	scanFail  error
-	connected int // times that ClusterIDs was asked
+	connected int // times that Learn was asked
 }
 
 func newClusters() *clusters {
@@ -118,11 +117,17 @@ func (c *clusters) Scan(_ context.Context, cluster string, known func(string) bo
 	return slices.DeleteFunc(open, func(o gtc.OpenTransaction) bool { return !known(o.ID) }), err
 }
 
-func (c *clusters) ClusterIDs(context.Context) ([]string, error) {
+func (c *clusters) Aliases() []string { return []string{"a", "b"} }
+
+// Learn says that a cluster of which a test says nothing is away.
+func (c *clusters) Learn(_ context.Context, alias string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.connected++
-	return slices.Sorted(maps.Keys(c.open)), nil
+	if _, there := c.open[alias]; !there {
+		return "", errors.New("it is away")
+	}
+	return alias, nil
 }
 
 func (c *clusters) heard() []string {
@@ -263,7 +268,7 @@ func (s *session) until(commit bool) *wire.EndGlobalTxnResponse {
 	eventually(s.st.t, func() error {
 		resp = s.end(commit, time.Second)
 		err := kerr.ErrorForCode(resp.ErrorCode)
-		if kerr.IsRetriable(err) || err == nil && resp.Outcome == wire.OutcomeUnknown {
+		if kerr.IsRetriable(err) || errors.Is(err, kerr.ConcurrentTransactions) || err == nil && resp.Outcome == wire.OutcomeUnknown {
 			return fmt.Errorf("still %w", err)
 		}
 		return nil

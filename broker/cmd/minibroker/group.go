@@ -50,14 +50,15 @@ func (m member) Nodes() []broker.Node {
 	return nodes
 }
 
-// reachable reads what the driver of the participants knows without asking.
+// reachable reads what the driver of the participants knows without asking: one
+// answer for each configured cluster, from the start.
 func reachable(participants *participant.Clusters) func() map[string]bool {
 	return func() map[string]bool {
 		up := make(map[string]bool)
 		for _, c := range participants.Clusters() {
 			name := c.ClusterID
-			if name == "" {
-				name = c.Alias // it has never said who it is
+			if _, twice := up[name]; twice || name == "" {
+				name = c.Alias // it has never said who it is, or is one of two of that id
 			}
 			up[name] = c.Reachable
 		}
