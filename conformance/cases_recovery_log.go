@@ -114,13 +114,14 @@ var logCases = []Case{
 	},
 	{
 		ID: "RECO-34", Clauses: []string{"C-LOG-3"}, Needs: owners, Alone: true,
-		Title: "A record that does not carry the claim's producer is ignored", Means: "Whoever may write to the topic changes decisions.",
+		Title: "A record that does not carry the claim's producer does not count", Means: "Whoever may write to the topic changes decisions.",
 		Run: func(r *Run) {
 			s := r.Open()
 			o := r.claim(r.partitionOf(s.ID))
 			rogue := s.value(logCompleteCommit)
 			rogue.Epoch = 77
 			r.Must(o.produce(recordBatch(-1, -1, -1, 0, rogue.record(s.ID))), "writing a record under no producer")
+			r.Must(o.write(s.value(logEmpty).record(s.ID)), "writing the owner's behind it") // else the partition is refused
 			r.displace(o)
 			d := r.Describe(s.ID)
 			r.Check(d.GlobalEpoch == s.Epoch && d.State == wire.StateEmpty, "the record of nobody was taken")

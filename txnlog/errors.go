@@ -40,15 +40,26 @@ func (e *UnknownVersionError) Error() string {
 
 // CorruptError is a record or a batch that no writer can have written.
 type CorruptError struct {
-	Partition int32
-	Offset    int64
-	Reason    string
-	Err       error // the cause, when there is one
+	GlobalTransactionalID string // empty when it cannot be told
+	Partition             int32
+	Offset                int64
+	Reason                string
+	Err                   error // the cause, when there is one
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("txnlog: partition %d, offset %d is corrupt: %s; restore it from a replica, or delete the record once every participant of its id has been checked by hand",
-		e.Partition, e.Offset, e.Reason)
+	what := fmt.Sprintf("txnlog: partition %d, offset %d is corrupt", e.Partition, e.Offset)
+	if e.GlobalTransactionalID != "" {
+		what = fmt.Sprintf("txnlog: partition %d, offset %d: the state of global transactional id %q is corrupt", e.Partition, e.Offset, e.GlobalTransactionalID)
+	}
+	return fmt.Sprintf("%s: %s; let a replica lead that is whole, or see kafka-global-transactions log --help", what, e.Reason)
 }
 
 func (e *CorruptError) Unwrap() error { return e.Err }
+
+// Refuses says whether an error is about what lies in the partition, so that reading
+// it again gives the same: nothing of the partition may be served, and an operator
+// has to look.
+func Refuses(err error) bool {
+	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*UnknownVersionError)) || errors.As(err, new(*ForeignRecordError))
+}

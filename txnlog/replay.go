@@ -1,8 +1,10 @@
 package txnlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -22,8 +24,11 @@ type RawRecord struct {
 }
 
 // ForeignRecordError is a record that was written after a claim by somebody
-// other than the claim's owner. It does not count.
+// other than the claim's owner. It does not count. But compaction does not know
+// that: while it is the newest of its key, it removes the one that counts. So an id
+// whose newest record is foreign, or its tombstone, refuses the partition.
 type ForeignRecordError struct {
+	GlobalTransactionalID     string // empty when the record is about none
 	Partition                 int32
 	Offset                    int64
 	ProducerID, OwnerID       int64
@@ -36,8 +41,12 @@ func (e *ForeignRecordError) Error() string {
 	if e.Claim {
 		what = "claim"
 	}
-	return fmt.Sprintf("txnlog: partition %d, offset %d: %s of producer %d epoch %d, but the partition belongs to producer %d epoch %d; find out who else writes to the topic",
-		e.Partition, e.Offset, what, e.ProducerID, e.ProducerEpoch, e.OwnerID, e.OwnerEpoch)
+	if e.GlobalTransactionalID != "" {
+		what += fmt.Sprintf(" about global transactional id %q", e.GlobalTransactionalID)
+	}
+	return fmt.Sprintf("txnlog: partition %d, offset %d: %s of producer %d epoch %d, but the partition belongs to producer %d epoch %d; "+
+		"nobody but the coordinators may write to the topic: find out who does (kafka-acls.sh --list --topic %s) and take the right away",
+		e.Partition, e.Offset, what, e.ProducerID, e.ProducerEpoch, e.OwnerID, e.OwnerEpoch, Topic)
 }
 
 // Replay turns the raw records of one partition, fed in the order of their
@@ -80,11 +89,17 @@ type Replay struct {
 	owned      bool
 	ownerID    int64
 	ownerEpoch int16
-	// unreadable holds, for each id, the last record if its version is
-	// unknown. A later readable record of the id supersedes it.
-	unreadable map[string]*UnknownVersionError
-	shared     shared
-	leftOut    map[int64]struct{}
+	// doubts holds, for each id, why its last record does not say what is true
+	// of it. A later record of the id that counts supersedes it.
+	doubts  map[string]doubt
+	shared  shared
+	leftOut map[int64]struct{}
+}
+
+// doubt is an *UnknownVersionError, a *CorruptError or a *ForeignRecordError.
+type doubt struct {
+	offset int64
+	err    error
 }
 
 // LeftOut tells the producer ids other than the owner's at the time whose records
@@ -115,7 +130,12 @@ func (r *Replay) Feed(rec RawRecord) error {
 			}
 			r.leftOut[rec.ProducerID] = struct{}{}
 		}
-		r.Skipped(r.foreign(rec, isClaim))
+		foreign := r.foreign(rec, isClaim)
+		if err == nil && key.Type == TypeGlobalTransaction {
+			foreign.GlobalTransactionalID = key.GlobalTransactionalID
+			r.doubt(key.GlobalTransactionalID, rec, foreign)
+		}
+		r.Skipped(foreign)
 		return nil
 	case isClaim: // a tombstone of a claim gives the partition to nobody
 		return nil
@@ -129,6 +149,9 @@ func (r *Replay) Feed(rec RawRecord) error {
 // value is not needed for that: a claim of a newer version than ours fences
 // all the same.
 func (r *Replay) claim(rec RawRecord) bool {
+	if rec.ProducerID < 0 { // nobody is fenced by that
+		return false
+	}
 	if r.owned && (rec.ProducerID != r.ownerID || rec.ProducerEpoch < r.ownerEpoch) {
 		return false
 	}
@@ -137,7 +160,7 @@ func (r *Replay) claim(rec RawRecord) bool {
 	return true
 }
 
-func (r *Replay) foreign(rec RawRecord, claim bool) error {
+func (r *Replay) foreign(rec RawRecord, claim bool) *ForeignRecordError {
 	return &ForeignRecordError{
 		Partition: r.Partition, Offset: rec.Offset,
 		ProducerID: rec.ProducerID, ProducerEpoch: rec.ProducerEpoch,
@@ -152,51 +175,50 @@ func (r *Replay) badKey(rec RawRecord, err error) error {
 		r.Skipped(unknown)
 		return nil
 	}
-	return r.at(rec, err)
+	return r.at(rec, "", err)
 }
 
 func (r *Replay) globalTransaction(rec RawRecord, id string) error {
 	entry := Entry{Record: Record{GlobalTransactionalID: id}, Offset: rec.Offset}
 	if rec.Value != nil {
 		value, err := decodeValue(rec.Value, &r.shared)
-		if unknown, ok := errors.AsType[*UnknownVersionError](err); ok {
-			unknown.GlobalTransactionalID, unknown.Partition, unknown.Offset = id, r.Partition, rec.Offset
-			if r.unreadable == nil {
-				r.unreadable = make(map[string]*UnknownVersionError)
-			}
-			r.unreadable[id] = unknown
-			return nil
-		}
 		if err != nil {
-			return r.at(rec, err)
+			r.doubt(id, rec, r.at(rec, id, err))
+			return nil
 		}
 		entry.Value = value
 	}
-	delete(r.unreadable, id)
+	delete(r.doubts, id)
 	return r.Entry(entry)
 }
 
+func (r *Replay) doubt(id string, rec RawRecord, err error) {
+	if r.doubts == nil {
+		r.doubts = make(map[string]doubt)
+	}
+	r.doubts[id] = doubt{rec.Offset, err}
+}
+
 // at puts the place into an error of the codec.
-func (r *Replay) at(rec RawRecord, err error) error {
+func (r *Replay) at(rec RawRecord, id string, err error) error {
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
-		corrupt.Partition, corrupt.Offset = r.Partition, rec.Offset
+		corrupt.GlobalTransactionalID, corrupt.Partition, corrupt.Offset = id, r.Partition, rec.Offset
+	}
+	if unknown, ok := errors.AsType[*UnknownVersionError](err); ok {
+		unknown.GlobalTransactionalID, unknown.Partition, unknown.Offset = id, r.Partition, rec.Offset
 	}
 	return err
 }
 
-// Finish ends the replay. When the last record of an id could not be read, it
-// refuses the partition with the *UnknownVersionError of the lowest offset.
+// Finish ends the replay. When the last record of an id does not say what is true of
+// it, the partition is refused with the reason for the lowest offset.
 func (r *Replay) Finish() error {
-	if len(r.unreadable) == 0 {
+	if len(r.doubts) == 0 {
 		return nil
 	}
-	var all []*UnknownVersionError
-	for _, err := range r.unreadable {
-		all = append(all, err)
+	first := slices.MinFunc(slices.Collect(maps.Values(r.doubts)), func(a, b doubt) int { return cmp.Compare(a.offset, b.offset) })
+	if len(r.doubts) == 1 {
+		return first.err
 	}
-	first := slices.MinFunc(all, func(a, b *UnknownVersionError) int { return int(a.Offset - b.Offset) })
-	if len(all) == 1 {
-		return first
-	}
-	return fmt.Errorf("%w (and %d more ids like it in the partition)", first, len(all)-1)
+	return fmt.Errorf("%w (and %d more ids like it in the partition)", first.err, len(r.doubts)-1)
 }

@@ -142,7 +142,13 @@ func TestARecordIsReadAsIfThereWereNoOthers(t *testing.T) {
 			}
 			want, wantErr := DecodeValue(raw)
 			got = nil
-			err := r.Feed(RawRecord{Key: key(t, "a"), Value: raw})
+			err := errors.Join(r.Feed(RawRecord{Key: key(t, "a"), Value: raw}), r.Finish())
+			if joined, ok := err.(interface{ Unwrap() []error }); ok {
+				err = joined.Unwrap()[0]
+			}
+			if wantCorrupt, ok := errors.AsType[*CorruptError](wantErr); ok {
+				wantCorrupt.GlobalTransactionalID = "a"
+			}
 			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(err, wantErr) {
 				rt.Fatalf("read %+v, %v, and alone %+v, %v", got, err, want, wantErr)
 			}
@@ -305,6 +311,80 @@ func TestAnUnknownVersionOfALiveIDRefusesThePartition(t *testing.T) {
 	}
 }
 
+// Compaction would keep the stranger's record and remove the decision before it.
+func TestAForeignRecordThatIsTheLastOfItsIDRefusesThePartition(t *testing.T) {
+	for name, value := range map[string][]byte{
+		"a record": AppendValue(nil, &GlobalTransaction{}), "a tombstone": nil, "garbage": {0xff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t)
+			s.claim(1, 0)
+			s.put(1, 0, "a")
+			if err := s.feed(-1, -1, key(t, "a"), value); err != nil { // 102
+				t.Fatal(err)
+			}
+			s.put(1, 0, "b")
+			s.want("a", "b")
+			err := s.replay.Finish()
+			foreign, ok := errors.AsType[*ForeignRecordError](err)
+			if !ok || foreign.GlobalTransactionalID != "a" || foreign.Offset != 102 || !Refuses(err) {
+				t.Fatalf("got %v, want the partition refused because of id a at offset 102", err)
+			}
+			s.put(1, 0, "a")
+			if err := s.replay.Finish(); err != nil {
+				t.Fatalf("superseded by the owner's: %v", err)
+			}
+		})
+	}
+}
+
+// A record that is no claim's, or of a type that is not known, wins over nothing
+// that is told of an id. A claim under no producer fences nobody.
+func TestForeignRecordsThatAreAboutNoIDRefuseNothing(t *testing.T) {
+	s := newScript(t)
+	s.claim(1, 0)
+	s.put(1, 0, "a")
+	for _, k := range [][]byte{AppendClaimKey(nil), kbin.AppendInt16(nil, 77), nil} {
+		for _, v := range [][]byte{AppendClaim(nil, &Claim{}), nil} {
+			if err := s.feed(-1, -1, k, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.put(1, 0, "b")
+	s.want("a", "b")
+	if err := s.replay.Finish(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The claim of nobody has removed the owner's in compaction.
+func TestAClaimUnderNoProducerOwnsNothing(t *testing.T) {
+	s := newScript(t)
+	s.claim(-1, -1)
+	s.put(1, 0, "a")
+	s.claim(1, 1)
+	s.put(1, 1, "b")
+	s.want("a", "b")
+	s.wantForeign()
+}
+
+func TestADamagedValueThatIsSupersededRefusesNothing(t *testing.T) {
+	s := newScript(t)
+	s.claim(1, 0)
+	if err := s.feed(1, 0, key(t, "a"), []byte{0, 0, 99}); err != nil {
+		t.Fatal(err)
+	}
+	corrupt, ok := errors.AsType[*CorruptError](s.replay.Finish())
+	if !ok || corrupt.GlobalTransactionalID != "a" || corrupt.Offset != 101 {
+		t.Fatalf("got %+v, want id a damaged at offset 101", corrupt)
+	}
+	s.put(1, 0, "a")
+	if err := s.replay.Finish(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAnUnknownVersionThatIsSupersededRefusesNothing(t *testing.T) {
 	for name, value := range map[string][]byte{"a readable record": AppendValue(nil, &GlobalTransaction{}), "a tombstone": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -348,7 +428,11 @@ func TestCorruptionInTheMiddleNamesTheOffset(t *testing.T) {
 			s := newScript(t)
 			s.claim(1, 0)
 			s.put(1, 0, "fine")
-			corrupt, ok := errors.AsType[*CorruptError](s.feed(1, 0, kv[0], kv[1]))
+			err := s.feed(1, 0, kv[0], kv[1])
+			if err == nil {
+				err = s.replay.Finish()
+			}
+			corrupt, ok := errors.AsType[*CorruptError](err)
 			if !ok || corrupt.Partition != 3 || corrupt.Offset != 102 {
 				t.Fatalf("got %v, want corruption at partition 3, offset 102", corrupt)
 			}

@@ -70,13 +70,8 @@ func (s *Service) do(ctx context.Context, id string, event func(gtc.RequestID) g
 
 // whyInactive tells a partition that is being read from one that cannot be.
 func (sh *shard) whyInactive() error {
-	if why := sh.refused.Load(); why != nil {
-		if bad := new(txnlog.CorruptError); errors.As(*why, &bad) {
-			return fmt.Errorf("%w: %w", errUnreadable, *why)
-		}
-		if unknown := new(txnlog.UnknownVersionError); errors.As(*why, &unknown) {
-			return fmt.Errorf("%w: %w", errUnreadable, *why)
-		}
+	if why := sh.refused.Load(); why != nil && txnlog.Refuses(*why) {
+		return fmt.Errorf("%w: %w", errUnreadable, *why)
 	}
 	return errLoading
 }

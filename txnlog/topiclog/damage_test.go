@@ -108,9 +108,11 @@ func TestALeaderThatServesNothingBelowTheEndIsRefused(t *testing.T) {
 }
 
 func TestALeaderThatCannotReadWhatItHasIsRefused(t *testing.T) {
-	s, c := damagedStore(t)
-	answerFetch(t, s, c, 0, func(_ []byte, p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.CorruptMessage.Code })
-	wantRefused(t, s, 0, kerr.CorruptMessage.Message)
+	for _, answer := range []*kerr.Error{kerr.CorruptMessage, kerr.InvalidRecord} {
+		s, c := damagedStore(t)
+		answerFetch(t, s, c, 0, func(_ []byte, p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = answer.Code })
+		wantRefused(t, s, 0, answer.Message)
+	}
 }
 
 // With less than DESCRIBE on the cluster a partition is claimed all the same, and

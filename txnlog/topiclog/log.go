@@ -10,6 +10,7 @@
 package topiclog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +61,8 @@ func (l *Log) Partitions() int32 { return l.o.Partitions }
 
 // Claim implements txnlog.Log. It tries until ctx ends, as long as trying
 // again can help: a partition that cannot be read is not an empty one. Errors
-// that cannot pass are a *txnlog.UnknownVersionError, a *txnlog.CorruptError,
-// and txnlog.ErrFenced when another claim came in between. Rarely what was read
+// that cannot pass are those that txnlog.Refuses, and txnlog.ErrFenced when another
+// claim came in between. Rarely what was read
 // cannot be trusted (confirm); then the caller drops it and claims again.
 //
 // The log is read before the claim is written, and the rest of it after. So a
@@ -78,9 +79,9 @@ func (l *Log) Claim(ctx context.Context, id int32, replay func(txnlog.Entry) err
 	if err != nil {
 		return nil, err
 	}
-	owner, err := l.claim(ctx, p, replay)
+	owner, offset, err := l.claim(ctx, p, replay)
 	if err == nil {
-		w := newWriter(p, owner, l.remove)
+		w := newWriter(p, owner, offset, l.remove)
 		if err = l.add(w); err == nil {
 			w.start()
 			return w, nil
@@ -90,46 +91,47 @@ func (l *Log) Claim(ctx context.Context, id int32, replay func(txnlog.Entry) err
 	return nil, err
 }
 
-func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry) error) (producer, error) {
+func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry) error) (me producer, offset int64, err error) {
 	r := &txnlog.Replay{Partition: p.id, Entry: replay, Skipped: l.skipped}
 	t, err := newTail(ctx, p, r)
 	if err != nil {
-		return producer{}, err
+		return me, 0, err
 	}
 	if err = t.readAll(ctx); err != nil {
-		return producer{}, err
+		return me, 0, err
 	}
 	if err = r.Finish(); err != nil {
-		return producer{}, err
+		// What is foreign may be so because compaction has misled the reading.
+		return me, 0, cmp.Or(p.confirm(ctx, r, t.chain.next-1), err)
 	}
-	me, err := p.initProducer(ctx, producer{-1, -1}, 0)
+	me, err = p.initProducer(ctx, producer{-1, -1}, 0)
 	if err != nil {
-		return producer{}, err
+		return me, 0, err
 	}
 	if old, _, owned := r.Owner(); owned && old != me.id {
 		if me, err = p.seal(ctx, me, old); err != nil {
-			return producer{}, err
+			return me, 0, err
 		}
 	}
-	offset, err := p.writeClaim(ctx, me, 0)
+	offset, err = p.writeClaim(ctx, me, 0)
 	if err != nil {
-		return producer{}, err
+		return me, 0, err
 	}
 	if err = t.readTo(ctx, offset); err != nil {
-		return producer{}, err
+		return me, 0, err
 	}
 	if err = p.confirm(ctx, r, offset); err != nil {
-		return producer{}, err
+		return me, 0, err
 	}
 	if err = t.complete(ctx); err != nil {
-		return producer{}, err
+		return me, 0, err
 	}
 	if id, epoch, _ := r.Owner(); id != me.id || epoch != me.epoch {
-		return producer{}, p.wrap(fmt.Errorf("%w: producer %d epoch %d claimed it at the same time", txnlog.ErrFenced, id, epoch))
+		return me, 0, p.wrap(fmt.Errorf("%w: producer %d epoch %d claimed it at the same time", txnlog.ErrFenced, id, epoch))
 	}
 	l.o.Logger.Info().Int32("partition", p.id).Int64("offset", offset).
 		Int64("producer_id", me.id).Int16("producer_epoch", me.epoch).Msg("claimed a partition of the log")
-	return me, r.Finish()
+	return me, offset, r.Finish()
 }
 
 // errMisled ends a claim whose reading compaction has changed meanwhile. The
@@ -169,7 +171,7 @@ func (p *partition) confirm(ctx context.Context, r *txnlog.Replay, claim int64) 
 func (l *Log) skipped(err error) {
 	if errors.As(err, new(*txnlog.ForeignRecordError)) {
 		l.stats.foreign.Add(1)
-		l.o.Logger.Error().Err(err).Msg("left a record out")
+		l.o.Logger.Warn().Err(err).Msg("left a record of somebody else out")
 		return
 	}
 	l.stats.unknownTypes.Add(1)
@@ -246,8 +248,8 @@ func (l *Log) Close() {
 }
 
 type stats struct {
-	blind                                                                                      sync.Once // says once that it cannot be seen what a partition holds
-	appends, records, batches, bytes, forced, claims, retries, replayed, foreign, unknownTypes atomic.Int64
+	blind                                                                                                 sync.Once // says once that it cannot be seen what a partition holds
+	appends, records, batches, bytes, forced, claims, retries, replayed, foreign, intruders, unknownTypes atomic.Int64
 }
 
 // Stats counts what the log has done since it was opened.
@@ -262,8 +264,8 @@ type Stats struct {
 	// Retries are requests sent again, whatever they asked.
 	Retries int64
 	// Replayed records were read by claims; Foreign and UnknownTypes of them
-	// were left out.
-	Replayed, Foreign, UnknownTypes int64
+	// were left out. Intruders were written by others while we owned a partition.
+	Replayed, Foreign, Intruders, UnknownTypes int64
 }
 
 // Stats returns the counters as they are now.
@@ -272,6 +274,6 @@ func (l *Log) Stats() Stats {
 	return Stats{
 		Appends: s.appends.Load(), Records: s.records.Load(), Batches: s.batches.Load(), Bytes: s.bytes.Load(),
 		ForcedWrites: s.forced.Load(), Claims: s.claims.Load(), Retries: s.retries.Load(),
-		Replayed: s.replayed.Load(), Foreign: s.foreign.Load(), UnknownTypes: s.unknownTypes.Load(),
+		Replayed: s.replayed.Load(), Foreign: s.foreign.Load(), Intruders: s.intruders.Load(), UnknownTypes: s.unknownTypes.Load(),
 	}
 }

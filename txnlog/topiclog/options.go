@@ -27,7 +27,7 @@ type Options struct {
 	// topic (and Create, with Create), Write on the transactional ids
 	// "__gtc-*", and on the cluster DescribeConfigs to have the brokers'
 	// producer.id.expiration.ms checked and Describe to have the size of the
-	// partitions compared with what is read.
+	// partitions compared with what is read, and to be told who may write.
 	ClientOpts []kgo.Opt
 	// Topic is txnlog.Topic by default.
 	Topic string
@@ -44,6 +44,10 @@ type Options struct {
 	// Create makes the topic when there is none; else its absence is an
 	// error.
 	Create bool
+
+	// Private: nobody but this node reaches the topic, so who may write to it is
+	// not asked.
+	Private bool
 
 	// NodeID and Host name this node in its claims.
 	NodeID int32

@@ -125,10 +125,14 @@ func (t *tail) take(ctx context.Context, wait time.Duration) (c *chunk, err erro
 	err = t.p.retry(ctx, "Fetch", 0, func(ctx context.Context) error {
 		var try error
 		c, try = t.fetch(ctx, t.chain, wait)
-		if errors.Is(try, errNothingServed) || errors.Is(try, kerr.CorruptMessage) {
-			if bad++; bad == triesOfDamage {
-				return t.p.corrupt(t.chain.next, try.Error(), try)
-			}
+		switch {
+		case errors.Is(try, kerr.InvalidRecord):
+			bad = triesOfDamage
+		case errors.Is(try, errNothingServed), errors.Is(try, kerr.CorruptMessage):
+			bad++
+		}
+		if bad >= triesOfDamage {
+			return t.p.corrupt(t.chain.next, try.Error(), try)
 		}
 		return try
 	})

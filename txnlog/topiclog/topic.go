@@ -47,7 +47,11 @@ func ensureTopic(ctx context.Context, client *kgo.Client, o *Options) error {
 			if err := checkConfigs(ctx, admin, o); err != nil {
 				return err
 			}
-			return checkBrokers(ctx, admin, o)
+			if err := checkBrokers(ctx, admin, o); err != nil {
+				return err
+			}
+			tellWriters(ctx, admin, o)
+			return nil
 		case detail.Err != nil && !errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
 			return fmt.Errorf("topiclog: cannot describe topic %s: %w", o.Topic, detail.Err)
 		case !o.Create:

@@ -33,6 +33,7 @@ type writer struct {
 	// Of the writing goroutine.
 	me       producer
 	sequence int32
+	next     int64 // the offset behind what was acknowledged
 	initAt   time.Time
 	ackAt    stamp
 
@@ -45,11 +46,11 @@ type writer struct {
 
 var _ txnlog.Writer = (*writer)(nil)
 
-// newWriter takes over from the claim, whose record had sequence 0. onEnd is
-// called when the writer is dead or closed.
-func newWriter(p *partition, me producer, onEnd func(*writer)) *writer {
+// newWriter takes over from the claim at offset claim, whose record had sequence 0.
+// onEnd is called when the writer is dead or closed.
+func newWriter(p *partition, me producer, claim int64, onEnd func(*writer)) *writer {
 	now := p.o.Clock.Now()
-	w := &writer{p: p, me: me, sequence: 1, initAt: now, ackAt: stampOf(now)}
+	w := &writer{p: p, me: me, sequence: 1, next: claim + 1, initAt: now, ackAt: stampOf(now)}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = ctx
 	w.end = sync.OnceFunc(func() {
@@ -176,16 +177,28 @@ func (w *writer) write(b *batch) error {
 		return err
 	}
 	encoded := b.encode(w.me, w.sequence, w.p.o.Clock.Now().UnixMilli())
-	if _, err := w.p.append(w.ctx, encoded); err != nil {
+	offset, err := w.p.append(w.ctx, encoded)
+	if err != nil {
 		return err
 	}
-	w.acknowledged(b.count)
+	w.acknowledged(offset, b.count)
 	w.p.stats.batches.Add(1)
 	w.p.stats.bytes.Add(int64(len(encoded)))
 	return nil
 }
 
-func (w *writer) acknowledged(records int32) {
+// acknowledged takes note of so many records at offset. What lies between them and
+// the last ones is somebody else's: nobody who owned the partition before can write.
+// It does not count, but when it is about an id, compaction keeps it in place of what
+// we wrote, and the next claim refuses the partition (txnlog.ForeignRecordError).
+func (w *writer) acknowledged(offset int64, records int32) {
+	if offset > w.next {
+		w.p.stats.intruders.Add(offset - w.next)
+		w.p.o.Logger.Error().Int32("partition", w.p.id).Int64("offset", w.next).Int64("records", offset-w.next).
+			Msg("somebody else has written to the log; find out who may (kafka-acls.sh --list) and take the right away, " +
+				"and look at the ids before this node ends: kafka-global-transactions log --verify")
+	}
+	w.next = offset + int64(records)
 	w.sequence += records
 	w.ackAt = stampOf(w.p.o.Clock.Now())
 }
@@ -218,10 +231,11 @@ func (w *writer) keepAlive() error {
 		// answer to the same request. To die now would make an outage of it.
 		w.p.o.Logger.Warn().Int32("partition", w.p.id).Err(err).Msg("cannot take the next epoch of the producer id, going on with this one")
 	}
-	if _, err := w.p.writeClaim(w.ctx, w.me, w.sequence); err != nil {
+	offset, err := w.p.writeClaim(w.ctx, w.me, w.sequence)
+	if err != nil {
 		return err
 	}
-	w.acknowledged(1)
+	w.acknowledged(offset, 1)
 	return nil
 }
 
@@ -233,11 +247,12 @@ func (w *writer) reInit(limit time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.p.writeClaim(w.ctx, me, 0); err != nil {
+	offset, err := w.p.writeClaim(w.ctx, me, 0)
+	if err != nil {
 		return err
 	}
 	w.me, w.sequence, w.initAt = me, 0, w.p.o.Clock.Now()
-	w.acknowledged(1)
+	w.acknowledged(offset, 1)
 	return nil
 }
 

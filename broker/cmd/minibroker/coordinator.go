@@ -126,6 +126,7 @@ func openLog(ctx context.Context, opts broker.Options) (*topiclog.Log, error) {
 		}
 		o.ClientOpts = home
 	case opts.Embedded != nil:
+		o.Private = true // the front refuses clients' records for it
 		o.ClientOpts = []kgo.Opt{kgo.SeedBrokers(opts.Node.Addr()), kgo.Dialer(opts.Embedded.Dial)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLogTimeout)

@@ -469,7 +469,7 @@ func testCorrupt(t *testing.T, target Target) {
 	mustAppend(t, w, Put("a", 1))
 	closeWriter(t, w)
 	offset := injectAsOwner(t, target, key(t, "a"), []byte{0, 0, 99})
-	injectAsOwner(t, target, key(t, "a"), txnlog.AppendValue(nil, Put("a", 5).Value))
+	injectAsOwner(t, target, key(t, "b"), txnlog.AppendValue(nil, Put("b", 5).Value))
 	var got []string
 	_, err := claim(t, target.Open(t), 0, &got)
 	if corrupt, ok := errors.AsType[*txnlog.CorruptError](err); !ok || corrupt.Offset != offset || corrupt.Partition != 0 {
