@@ -96,7 +96,7 @@ func (w *world) mutateEvent(h *host, ev gtc.Event) gtc.Event {
 	case gtc.ScanCompleted:
 		if v := h.term.machine.Value(globalID); w.mutant == ageBeginsAnew && v != nil {
 			for i := range ev.Open {
-				if t := w.clusters[clusterOf(ev.ClusterID)].owner(); t < 0 || w.txns[t].asked {
+				if k := clusterOf(ev.ClusterID); int(k) >= w.n || w.clusters[k].owner() < 0 || w.txns[w.clusters[k].owner()].asked {
 					continue // it may be decided about, by its start
 				}
 				ev.Open[i].StartMillis += 1000 * int64(v.GlobalEpoch)

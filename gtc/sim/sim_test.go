@@ -26,7 +26,7 @@ func TestKeptSeeds(t *testing.T) {
 
 func TestSimulation(t *testing.T) {
 	committed, aborted, torn, givenUp, expired := 0, 0, 0, 0, 0
-	for s := range uint64(500) {
+	for s := range uint64(1000) {
 		r := Simulate(s, "", nil)
 		if r.Violation != "" {
 			t.Errorf("seed %d: %s; see scripts/sim --seed %d --trace", s, r.Violation, s)
