@@ -71,6 +71,13 @@ var Insides = map[string]Inside{
 	"C-EXP-2": {"an hour passes, and a node does not start", map[string][]string{
 		"gtc/client": {"TestAnIdleClientAsksForItsSessionAgain", "TestATransactionThatBeginsTooLateIsRefused"}, "broker/config": {"TestBadConfigurationIsNamedWithItsLine"},
 	}},
+	"C-REC-5": {"files change at rest", map[string][]string{
+		"txnlog/topiclog": {"TestEveryBitOfABatchHeaderIsRefusedOrChangesNothing", "TestABatchThatTheBrokerDoesNotFindIsMissed"},
+	}},
+	"C-REC-6": {"records are damaged at rest", map[string][]string{
+		"txnlog/topiclog": {"TestADamagedIDIsTakenOutByNameAndTheOthersAreServed", "TestALostStretchIsAcceptedByItsOffsetsAlone"},
+		"gtc/service":     {"TestAnIDThatWasTakenOutIsHeuristicUntilItIsForgotten"},
+	}},
 	"C-LOG-6": {"hours and days pass", map[string][]string{
 		"txnlog/topiclog": {
 			"TestTheClaimIsKeptAlive", "TestAWriterThatWasAsleepTooLongDoesNotWrite", "TestAWriterWhoseMachineWasSuspendedTooLongDoesNotWrite",

@@ -15,11 +15,11 @@ import (
 // carry their length plus one as an unsigned varint, every struct ends with
 // its tagged fields. A null value is a tombstone.
 //
-//	global transaction, key                claim, key
-//	┌───────┬──────────────────────────┐   ┌───────┐
-//	│ int16 │ string                   │   │ int16 │
-//	│ 0     │ global transactional id  │   │ 1     │
-//	└───────┴──────────────────────────┘   └───────┘
+//	global transaction, key                claim, key   loss, key
+//	┌───────┬──────────────────────────┐   ┌───────┐    ┌───────┬──────────────┐
+//	│ int16 │ string                   │   │ int16 │    │ int16 │ int64        │
+//	│ 0     │ global transactional id  │   │ 1     │    │ 2     │ first offset │
+//	└───────┴──────────────────────────┘   └───────┘    └───────┴──────────────┘
 //
 //	global transaction, value
 //	┌───────┬──────┬─────────┬──────────┬─────────┬──────┬──────┬───────┐
@@ -48,6 +48,12 @@ import (
 //	│ int16 │ int32   │ int64       │ int16 │ int64     │ string │
 //	│ ver 0 │ node id │ producer id │ epoch │ wall time │ host   │ tags
 //	└───────┴─────────┴─────────────┴───────┴───────────┴────────┘
+//
+//	loss, value
+//	┌───────┬─────────────┬───────────┬──────────┬────────┐
+//	│ int16 │ int64       │ int64     │ string   │ string │
+//	│ ver 0 │ last offset │ wall time │ operator │ reason │ tags
+//	└───────┴─────────────┴───────────┴──────────┴────────┘
 const (
 	// TypeGlobalTransaction keys the state of one global transactional id.
 	TypeGlobalTransaction int16 = 0
@@ -56,6 +62,8 @@ const (
 	// left: with an older one of another producer kept beside it, replay
 	// would take the records between the two for a stranger's.
 	TypeClaim int16 = 1
+	// TypeLoss keys an operator's word that a stretch of the partition is lost.
+	TypeLoss int16 = 2
 
 	valueVersion int16 = 0
 
@@ -78,6 +86,7 @@ const MaxIDLength = math.MaxInt16
 type Key struct {
 	Type                  int16
 	GlobalTransactionalID string // of TypeGlobalTransaction
+	FirstOffset           int64  // of TypeLoss
 }
 
 // Claim is the value of a claim record. What gives a claim its effect are the
@@ -117,6 +126,8 @@ func DecodeKey(src []byte) (Key, error) {
 	case TypeGlobalTransaction:
 		k.GlobalTransactionalID = r.String()
 	case TypeClaim:
+	case TypeLoss:
+		k.FirstOffset = r.Int64()
 	default:
 		return k, &UnknownTypeError{Type: k.Type}
 	}
@@ -279,6 +290,41 @@ func DecodeClaim(src []byte) (*Claim, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// AppendLossKey appends the record key of a stretch that begins at offset first.
+func AppendLossKey(dst []byte, first int64) []byte {
+	return kbin.AppendInt64(kbin.AppendInt16(dst, TypeLoss), first)
+}
+
+// AppendLoss appends the record value of an accepted loss to dst.
+func AppendLoss(dst []byte, l *Loss) []byte {
+	dst = kbin.AppendInt16(dst, valueVersion)
+	dst = kbin.AppendInt64(dst, l.LastOffset)
+	dst = kbin.AppendInt64(dst, l.TimestampMillis)
+	dst = kbin.AppendCompactString(dst, l.Operator)
+	dst = kbin.AppendCompactString(dst, l.Reason)
+	return appendTags(dst, l.UnknownTags)
+}
+
+// DecodeLoss reads the record value of an accepted loss; src must not be null. The
+// errors are those of DecodeValue.
+func DecodeLoss(src []byte) (*Loss, error) {
+	r := reader{Reader: kbin.Reader{Src: src}}
+	if err := r.version(); err != nil {
+		return nil, err
+	}
+	l := &Loss{
+		LastOffset:      r.Int64(),
+		TimestampMillis: r.Int64(),
+		Operator:        r.string("operator"),
+		Reason:          r.string("reason"),
+		UnknownTags:     r.tags(func(uint32) bool { return false }),
+	}
+	if err := r.complete(); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // valueVersionOf reads the version that every value begins with.

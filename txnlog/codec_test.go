@@ -53,6 +53,10 @@ func claim() *Claim {
 	return &Claim{NodeID: 7, ProducerID: 4000, ProducerEpoch: 12, TimestampMillis: 1790000000789, Host: "gtc-1"}
 }
 
+func loss() *Loss {
+	return &Loss{LastOffset: 99, TimestampMillis: 1790000000789, Operator: "ann@gtc-1", Reason: "the checksum of the batch does not match"}
+}
+
 func key(tb testing.TB, id string) []byte {
 	tb.Helper()
 	k, err := AppendKey(nil, id)
@@ -71,6 +75,8 @@ func TestFormatsHaveNotChanged(t *testing.T) {
 		"global_transaction_value_empty":  AppendValue(nil, &GlobalTransaction{}),
 		"global_transaction_value_former": AppendValue(nil, withFormer()),
 		"claim_key":                       AppendClaimKey(nil),
+		"loss_key":                        AppendLossKey(nil, 7),
+		"loss_value":                      AppendLoss(nil, loss()),
 		"claim_value":                     AppendClaim(nil, claim()),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +108,10 @@ func TestEverythingSurvivesARoundTrip(t *testing.T) {
 	c, err := DecodeClaim(AppendClaim(nil, claim()))
 	if err != nil || !reflect.DeepEqual(c, claim()) {
 		t.Fatalf("got %+v, %v, want %+v", c, err, claim())
+	}
+	l, err := DecodeLoss(AppendLoss(nil, loss()))
+	if err != nil || !reflect.DeepEqual(l, loss()) {
+		t.Fatalf("got %+v, %v, want %+v", l, err, loss())
 	}
 	for _, id := range []string{"", "mirror-eu-us-0", strings.Repeat("x", MaxIDLength), "\xff\x00"} {
 		k, err := DecodeKey(key(t, id))
@@ -211,7 +221,7 @@ func TestBytesThatNoWriterWroteAreCorrupt(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want a *CorruptError with a reason", name, v, err)
 		}
 	}
-	for _, k := range [][]byte{nil, {0}, {0, 0}, {0, 0, 0, 2, 'a'}, {0, 0, 0, 1, 'a', 'b'}, {0, 0, 0xff, 0xff}, {0, 1, 0}} {
+	for _, k := range [][]byte{nil, {0}, {0, 0}, {0, 0, 0, 2, 'a'}, {0, 0, 0, 1, 'a', 'b'}, {0, 0, 0xff, 0xff}, {0, 1, 0}, {0, 2, 0}} {
 		if _, err := DecodeKey(k); !errors.As(err, new(*CorruptError)) {
 			t.Errorf("key %x: got %v, want a *CorruptError", k, err)
 		}
@@ -277,17 +287,35 @@ func FuzzDecodeClaim(f *testing.F) {
 	})
 }
 
+func FuzzDecodeLoss(f *testing.F) {
+	f.Add(AppendLoss(nil, loss()))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := DecodeLoss(b)
+		if err != nil {
+			return
+		}
+		again, err := DecodeLoss(AppendLoss(nil, l))
+		if err != nil || !reflect.DeepEqual(l, again) {
+			t.Fatalf("%+v was rewritten as %+v, %v", l, again, err)
+		}
+	})
+}
+
 func FuzzDecodeKey(f *testing.F) {
 	f.Add(key(f, "mirror-eu-us-0"))
 	f.Add(AppendClaimKey(nil))
+	f.Add(AppendLossKey(nil, 7))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		k, err := DecodeKey(b)
 		if err != nil {
 			return
 		}
 		again := AppendClaimKey(nil)
-		if k.Type == TypeGlobalTransaction {
+		switch k.Type {
+		case TypeGlobalTransaction:
 			again = key(t, k.GlobalTransactionalID)
+		case TypeLoss:
+			again = AppendLossKey(nil, k.FirstOffset)
 		}
 		if !bytes.Equal(b, again) {
 			t.Fatalf("key %x was rewritten as %x", b, again)

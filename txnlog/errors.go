@@ -61,5 +61,7 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // it again gives the same: nothing of the partition may be served, and an operator
 // has to look.
 func Refuses(err error) bool {
-	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*UnknownVersionError)) || errors.As(err, new(*ForeignRecordError))
+	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*UnknownVersionError)) ||
+		errors.As(err, new(*ForeignRecordError)) ||
+		errors.As(err, new(*LostError))
 }

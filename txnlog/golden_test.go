@@ -26,6 +26,10 @@ func TestTheCodecWritesWhatKafkasProtocolTypesWrite(t *testing.T) {
 			v := new(Claim)
 			return v, func() []byte { return AppendClaim(nil, v) }
 		},
+		"GlobalTransactionLossValue": func() (any, func() []byte) {
+			v := new(Loss)
+			return v, func() []byte { return AppendLoss(nil, v) }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw, err := os.ReadFile(filepath.Join("testdata", "golden", name+".json"))

@@ -89,14 +89,15 @@ type Replay struct {
 	owned      bool
 	ownerID    int64
 	ownerEpoch int16
-	// doubts holds, for each id, why its last record does not say what is true
-	// of it. A later record of the id that counts supersedes it.
+	// doubts holds, for each key of a record, why the last one does not say what is
+	// true. A later one of the same key that counts supersedes it.
 	doubts  map[string]doubt
 	shared  shared
 	leftOut map[int64]struct{}
 }
 
-// doubt is an *UnknownVersionError, a *CorruptError or a *ForeignRecordError.
+// doubt is an *UnknownVersionError, a *CorruptError, a *ForeignRecordError or a
+// *LostError.
 type doubt struct {
 	offset int64
 	err    error
@@ -133,7 +134,7 @@ func (r *Replay) Feed(rec RawRecord) error {
 		foreign := r.foreign(rec, isClaim)
 		if err == nil && key.Type == TypeGlobalTransaction {
 			foreign.GlobalTransactionalID = key.GlobalTransactionalID
-			r.doubt(key.GlobalTransactionalID, rec, foreign)
+			r.doubt(rec, foreign)
 		}
 		r.Skipped(foreign)
 		return nil
@@ -141,6 +142,8 @@ func (r *Replay) Feed(rec RawRecord) error {
 		return nil
 	case err != nil:
 		return r.badKey(rec, err)
+	case key.Type == TypeLoss:
+		return r.loss(rec)
 	}
 	return r.globalTransaction(rec, key.GlobalTransactionalID)
 }
@@ -183,20 +186,53 @@ func (r *Replay) globalTransaction(rec RawRecord, id string) error {
 	if rec.Value != nil {
 		value, err := decodeValue(rec.Value, &r.shared)
 		if err != nil {
-			r.doubt(id, rec, r.at(rec, id, err))
+			r.doubt(rec, r.at(rec, id, err))
 			return nil
 		}
 		entry.Value = value
 	}
-	delete(r.doubts, id)
+	delete(r.doubts, string(rec.Key))
 	return r.Entry(entry)
 }
 
-func (r *Replay) doubt(id string, rec RawRecord, err error) {
+func (r *Replay) doubt(rec RawRecord, err error) {
 	if r.doubts == nil {
 		r.doubts = make(map[string]doubt)
 	}
-	r.doubts[id] = doubt{rec.Offset, err}
+	r.doubts[string(rec.Key)] = doubt{rec.Offset, err}
+}
+
+// Lost tells of a stretch that cannot be read, in place of its records.
+func (r *Replay) Lost(first, last int64, reason string) {
+	r.doubt(RawRecord{Offset: first, Key: AppendLossKey(nil, first)},
+		&LostError{Partition: r.Partition, First: first, Last: last, Reason: reason})
+}
+
+// loss takes an operator's word for a stretch; for another one than what cannot be
+// read it does not count.
+func (r *Replay) loss(rec RawRecord) error {
+	if rec.Value == nil {
+		return nil
+	}
+	l, err := DecodeLoss(rec.Value)
+	if err != nil {
+		return r.at(rec, "", err)
+	}
+	lost, ok := errors.AsType[*LostError](r.doubts[string(rec.Key)].err)
+	if ok && lost.Last == l.LastOffset {
+		delete(r.doubts, string(rec.Key))
+	}
+	return nil
+}
+
+// Doubts are the reasons to refuse the partition, by their offsets.
+func (r *Replay) Doubts() []error {
+	all := slices.SortedFunc(maps.Values(r.doubts), func(a, b doubt) int { return cmp.Compare(a.offset, b.offset) })
+	var errs []error
+	for _, d := range all {
+		errs = append(errs, d.err)
+	}
+	return errs
 }
 
 // at puts the place into an error of the codec.
@@ -213,12 +249,12 @@ func (r *Replay) at(rec RawRecord, id string, err error) error {
 // Finish ends the replay. When the last record of an id does not say what is true of
 // it, the partition is refused with the reason for the lowest offset.
 func (r *Replay) Finish() error {
-	if len(r.doubts) == 0 {
+	doubts := r.Doubts()
+	switch len(doubts) {
+	case 0:
 		return nil
+	case 1:
+		return doubts[0]
 	}
-	first := slices.MinFunc(slices.Collect(maps.Values(r.doubts)), func(a, b doubt) int { return cmp.Compare(a.offset, b.offset) })
-	if len(r.doubts) == 1 {
-		return first.err
-	}
-	return fmt.Errorf("%w (and %d more ids like it in the partition)", first.err, len(r.doubts)-1)
+	return fmt.Errorf("%w (and %d more ids like it in the partition)", doubts[0], len(doubts)-1)
 }

@@ -41,6 +41,7 @@ type schemaField struct {
 var goNames = map[string]string{
 	"TimeoutMs": "TimeoutMillis", "StartMs": "StartMillis", "DecidedTimestampMs": "DecidedMillis",
 	"UpdatedTimestampMs": "UpdatedMillis", "ClaimTimestampMs": "TimestampMillis",
+	"LossTimestampMs": "TimestampMillis",
 }
 
 func goName(name string) string {
@@ -186,6 +187,11 @@ func TestTheCodecWritesWhatTheSchemasSay(t *testing.T) {
 	covers(t, value.Fields, reflect.TypeFor[GlobalTransaction]())
 	covers(t, value.CommonStructs[0].Fields, reflect.TypeFor[Participant]())
 	covers(t, claimValue.Fields, reflect.TypeFor[Claim]())
+	lossKey, lossValue := readSchema(t, "GlobalTransactionLossKey"), readSchema(t, "GlobalTransactionLossValue")
+	if lossKey.APIKey != TypeLoss || lossValue.APIKey != TypeLoss {
+		t.Errorf("a loss has types %d and %d", lossKey.APIKey, lossValue.APIKey)
+	}
+	covers(t, lossValue.Fields, reflect.TypeFor[Loss]())
 
 	same := func(t interface{ Fatalf(string, ...any) }, s schema, prefix int16, v any, got []byte) {
 		want, err := s.encode(kbin.AppendInt16(nil, prefix), s.Fields, reflect.ValueOf(v))
@@ -200,6 +206,8 @@ func TestTheCodecWritesWhatTheSchemasSay(t *testing.T) {
 	same(t, claimValue, 0, *claim(), AppendClaim(nil, claim()))
 	same(t, logKey, logKey.APIKey, Key{GlobalTransactionalID: "a-1"}, key(t, "a-1"))
 	same(t, claimKey, claimKey.APIKey, Key{}, AppendClaimKey(nil))
+	same(t, lossValue, 0, *loss(), AppendLoss(nil, loss()))
+	same(t, lossKey, lossKey.APIKey, Key{FirstOffset: 1 << 40}, AppendLossKey(nil, 1<<40))
 	rapid.Check(t, func(rt *rapid.T) {
 		v := genValue(rt)
 		same(rt, value, 0, *v, AppendValue(nil, v))

@@ -298,3 +298,50 @@ func TestUnknownFieldsSurviveARewrite(t *testing.T) {
 		}
 	}
 }
+
+// An operator has taken the id out of the log, because its record was damaged. What
+// it decided is not known: nothing of it is ended, nobody is told that it aborted, and
+// all others are served.
+func TestAnIDThatWasTakenOutIsHeuristicUntilItIsForgotten(t *testing.T) {
+	store := memlog.NewStore(1)
+	key, err := txnlog.AppendKey(nil, "pay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, store, "other", value(txnlog.StateCompleteCommit, "a"))
+	store.Inject(0, txnlog.RawRecord{Key: key, Value: []byte{0, 0, 99}})
+	c := newClusters()
+	c.open["a"] = []gtc.OpenTransaction{{ID: "pay", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: 5}}
+	st := play(t, store, c)
+	eventually(t, func() error {
+		if d := st.describe("other"); d.ErrorCode != wire.CorruptGlobalTransactionLog.Code {
+			return fmt.Errorf("code %d", d.ErrorCode)
+		}
+		return nil
+	})
+	doubt := &txnlog.CorruptError{GlobalTransactionalID: "pay", Offset: 1, Reason: "the value is too short"}
+	put(t, store, "pay", txnlog.TakenOut(doubt, 0, 1, "ann", time.Now()))
+	st.active()
+	if d := st.describe("other"); d.State != "CompleteCommit" || d.ErrorCode != 0 {
+		t.Errorf("other: %+v", d)
+	}
+	d := st.describe("pay")
+	if len(d.Participants) != 1 || d.Participants[0].State != wire.ParticipantHeuristicUnknown || !strings.Contains(*d.Participants[0].Message, "taken out of the log by ann") {
+		t.Errorf("pay: %+v", d)
+	}
+	begin := func() int16 {
+		return st.handle(initRequest("pay", 1, "a", "b")).(*wire.InitGlobalTxnResponse).ErrorCode
+	}
+	if code := begin(); code != wire.HeuristicOutcome.Code {
+		t.Errorf("a session begins with code %d, want HEURISTIC_OUTCOME", code)
+	}
+	if told := c.heard(); len(told) > 0 {
+		t.Errorf("told %v", told)
+	}
+	if resp := st.resolve("pay", wire.ResolveForget); resp.ErrorCode != 0 {
+		t.Errorf("forget: %+v", resp)
+	}
+	if code := begin(); code != 0 {
+		t.Errorf("after forget a session begins with code %d", code)
+	}
+}

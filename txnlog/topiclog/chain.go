@@ -36,7 +36,15 @@ type damage struct {
 type links struct {
 	records []txnlog.RawRecord
 	bytes   int // of whole batches
-	damage  *damage
+	// lost are stretches that cannot be read, between those that can.
+	lost []stretch
+	// damage is where nothing behind can be followed.
+	damage *damage
+}
+
+type stretch struct {
+	first, last int64
+	reason      string
 }
 
 var errCutOff = errors.New("the batch is longer than what is there of it")
@@ -47,7 +55,8 @@ var errCutOff = errors.New("the batch is longer than what is there of it")
 func (c *chain) follow(raw []byte, end int64, decompressor kgo.Decompressor) links {
 	var l links
 	for l.bytes < len(raw) {
-		b, err := parseBatch(raw[l.bytes:])
+		here := raw[l.bytes:]
+		b, err := parseBatch(here)
 		if errors.Is(err, errCutOff) && l.bytes > 0 {
 			return l
 		}
@@ -55,16 +64,46 @@ func (c *chain) follow(raw []byte, end int64, decompressor kgo.Decompressor) lin
 			if l.damage = c.link(b, end); l.damage != nil {
 				return l
 			}
-			l.records, err = b.appendRecords(l.records, decompressor, c.next)
+			kept := len(l.records)
+			if l.records, err = b.appendRecords(l.records, decompressor, c.next); err != nil {
+				l.records = l.records[:kept]
+			}
 		}
 		if err != nil {
-			l.damage = &damage{c.next, err.Error()}
-			return l
+			size, last, ok := c.over(here, end)
+			switch {
+			case !ok && l.bytes > 0:
+				return l // again, with more behind it
+			case !ok:
+				l.damage = &damage{c.next, err.Error()}
+				return l
+			}
+			l.lost = append(l.lost, stretch{c.next, last, err.Error()})
+			b.size, b.last = size, last
 		}
 		l.bytes += b.size
 		c.before, c.next, c.midway = c.next, b.last+1, false
 	}
 	return l
+}
+
+// over finds the batch behind one that cannot be read. Its length, which may be what
+// is damaged, has to lead to a batch that can be read, or its header to agree with
+// where it lies when nothing is behind it.
+func (c *chain) over(raw []byte, end int64) (size int, last int64, ok bool) {
+	if len(raw) < batchOverhead {
+		return 0, 0, false
+	}
+	length := int64(int32(binary.BigEndian.Uint32(raw[lengthAt:]))) + lengthEnd
+	if length < batchOverhead || length > int64(len(raw)) {
+		return 0, 0, false
+	}
+	if next, err := parseBatch(raw[length:]); err == nil {
+		return int(length), next.base - 1, next.base > c.next && next.last < end
+	}
+	base, delta := int64(binary.BigEndian.Uint64(raw)), int32(binary.BigEndian.Uint32(raw[lastDeltaAt:]))
+	last = base + int64(delta)
+	return int(length), last, length == int64(len(raw)) && base == c.next && delta >= 0 && last < end
 }
 
 // link tells whether a batch may come next. When one lies too low, the one before

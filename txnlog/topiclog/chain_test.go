@@ -83,10 +83,10 @@ func everyBit(t *testing.T, resealed bool) {
 			if cutOff {
 				rest := bytes.Join(log, nil)[got.bytes:]
 				again := reached.follow(rest, end, kgo.DefaultDecompressor())
-				got.damage = again.damage
+				got.damage, got.lost = again.damage, append(got.lost, again.lost...)
 			}
 			switch {
-			case got.damage != nil:
+			case got.damage != nil || len(got.lost) > 0:
 				refused++
 			case resealed && (at >= producerAt && at < epochAt+2 || at == crcAt):
 				// Whose record it is, is not for the reader to judge: a replay does.
@@ -122,14 +122,46 @@ func TestTheDamagedPlaceIsNamed(t *testing.T) {
 			c.change(batches)
 			raw := bytes.Join(batches, nil)
 			l, reached := followed(raw, from, end)
-			if l.damage == nil { // cut off: fetched again, alone
+			if l.damage == nil && len(l.lost) == 0 { // cut off: fetched again, alone
 				l = reached.follow(raw[l.bytes:], end, kgo.DefaultDecompressor())
+			}
+			for _, lost := range l.lost {
+				l.damage = &damage{lost.first, lost.reason}
 			}
 			if l.damage == nil || l.damage.offset != c.want {
 				t.Fatalf("damage is %+v, want it at offset %d", l.damage, c.want)
 			}
 		})
 	}
+}
+
+// What is behind a batch that cannot be read is read, and the stretch is named.
+func TestABatchThatCannotBeReadIsAStretchThatIsLost(t *testing.T) {
+	for i, want := range []stretch{{first: 10, last: 10}, {first: 11, last: 19}, {first: 14, last: 21}} {
+		batches, from, end := logOf(t)
+		if i == 2 {
+			want.first, batches = 20, [][]byte{batches[0], batches[1], batchAt(t, 14, logtest.Put("e", 1)), batchAt(t, 15, make5(t)...), batches[2]}
+			i = 4
+		}
+		batches[i][batchOverhead+5] ^= 1
+		l, c := followed(bytes.Join(batches, nil), from, end)
+		for rest := bytes.Join(batches, nil)[l.bytes:]; l.damage == nil && len(rest) > 0; rest = bytes.Join(batches, nil)[l.bytes:] {
+			more := c.follow(rest, end, kgo.DefaultDecompressor())
+			l.damage, l.lost, l.bytes = more.damage, append(l.lost, more.lost...), l.bytes+more.bytes
+		}
+		if l.damage != nil || len(l.lost) != 1 || l.lost[0].first != want.first || l.lost[0].last != want.last || c.next != end {
+			t.Errorf("batch %d: %+v, damage %+v, read to %d; want %+v", i, l.lost, l.damage, c.next, want)
+		}
+	}
+}
+
+// make5 are five records.
+func make5(t testing.TB) (all []txnlog.Record) {
+	t.Helper()
+	for i := range 5 {
+		all = append(all, logtest.Put("f", int64(i)))
+	}
+	return all
 }
 
 func TestWhatCompactionLeavesIsNoDamage(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,9 +20,10 @@ const triesOfCount = 6
 // which looks like the gap that compaction leaves. Where the end of the log has
 // changed, the log seems to end early.
 //
-// Nobody else writes any more when this is asked, behind our own claim.
-func (t *tail) complete(ctx context.Context) error {
-	read := t.bytes
+// Nobody else writes any more when this is asked behind our own claim. Without one
+// (shared) somebody may, and what is read must lie between two answers.
+func (t *tail) complete(ctx context.Context, shared bool) error {
+	read, before := t.bytes, int64(math.MaxInt64)
 	for try := 1; ; try++ {
 		held, err := t.p.holds(ctx)
 		switch {
@@ -33,7 +35,7 @@ func (t *tail) complete(ctx context.Context) error {
 			return nil
 		case err != nil:
 			return t.p.wrap(fmt.Errorf("asking how many bytes the log has: %w", err))
-		case held == read:
+		case held == read, shared && before <= read && read <= held:
 			return nil
 		case try == triesOfCount:
 			return t.p.corrupt(t.chain.next, fmt.Sprintf(
@@ -51,7 +53,7 @@ func (t *tail) complete(ctx context.Context) error {
 		if err := again.readAll(ctx); err != nil {
 			return err
 		}
-		read = again.bytes
+		read, before = again.bytes, held
 	}
 }
 

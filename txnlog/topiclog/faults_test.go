@@ -263,7 +263,7 @@ func TestABrokenBatchRefusesThePartition(t *testing.T) {
 				return resp, nil, true
 			})
 			_, err := s.open(t).Claim(t.Context(), 0, func(txnlog.Entry) error { return nil })
-			if corrupt, ok := errors.AsType[*txnlog.CorruptError](err); !ok || corrupt.Offset > 1 {
+			if lost, ok := errors.AsType[*txnlog.LostError](err); !ok || lost.First != 0 || lost.Last != 0 {
 				t.Fatalf("got %v, want the batch at offset 0 named", err)
 			}
 		})

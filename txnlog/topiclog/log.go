@@ -79,7 +79,7 @@ func (l *Log) Claim(ctx context.Context, id int32, replay func(txnlog.Entry) err
 	if err != nil {
 		return nil, err
 	}
-	owner, offset, err := l.claim(ctx, p, replay)
+	owner, offset, err := l.claim(ctx, p, replay, (*txnlog.Replay).Finish)
 	if err == nil {
 		w := newWriter(p, owner, offset, l.remove)
 		if err = l.add(w); err == nil {
@@ -91,7 +91,9 @@ func (l *Log) Claim(ctx context.Context, id int32, replay func(txnlog.Entry) err
 	return nil, err
 }
 
-func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry) error) (me producer, offset int64, err error) {
+// claim takes a partition if what was read of it satisfies ready, before the claim and
+// behind it.
+func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry) error, ready func(*txnlog.Replay) error) (me producer, offset int64, err error) {
 	r := &txnlog.Replay{Partition: p.id, Entry: replay, Skipped: l.skipped}
 	t, err := newTail(ctx, p, r)
 	if err != nil {
@@ -100,7 +102,7 @@ func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry)
 	if err = t.readAll(ctx); err != nil {
 		return me, 0, err
 	}
-	if err = r.Finish(); err != nil {
+	if err = ready(r); err != nil {
 		// What is foreign may be so because compaction has misled the reading.
 		return me, 0, cmp.Or(p.confirm(ctx, r, t.chain.next-1), err)
 	}
@@ -123,7 +125,7 @@ func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry)
 	if err = p.confirm(ctx, r, offset); err != nil {
 		return me, 0, err
 	}
-	if err = t.complete(ctx); err != nil {
+	if err = t.complete(ctx, false); err != nil {
 		return me, 0, err
 	}
 	if id, epoch, _ := r.Owner(); id != me.id || epoch != me.epoch {
@@ -131,7 +133,7 @@ func (l *Log) claim(ctx context.Context, p *partition, replay func(txnlog.Entry)
 	}
 	l.o.Logger.Info().Int32("partition", p.id).Int64("offset", offset).
 		Int64("producer_id", me.id).Int16("producer_epoch", me.epoch).Msg("claimed a partition of the log")
-	return me, offset, r.Finish()
+	return me, offset, ready(r)
 }
 
 // errMisled ends a claim whose reading compaction has changed meanwhile. The

@@ -17,10 +17,12 @@ import (
 // tail reads a partition from its start and feeds a replay. It fetches raw and
 // follows the batches itself (chain), because a consumer believes their headers.
 type tail struct {
-	p            *partition
-	replay       *txnlog.Replay // nil: nothing is fed
-	chain        chain          // behind what was fed
-	bytes        int64          // of the batches that were read
+	p      *partition
+	replay *txnlog.Replay // nil: nothing is fed
+	// visit, where it is set, sees every record.
+	visit        func(txnlog.RawRecord)
+	chain        chain // behind what was fed
+	bytes        int64 // of the batches that were read
 	decompressor kgo.Decompressor
 	// ahead is what was fetched at chain.next while the records before it were
 	// fed; nil when nothing was.
@@ -93,6 +95,11 @@ func (t *tail) step(ctx context.Context, wait time.Duration, last int64) (highWa
 		return 0, t.p.wrap(fmt.Errorf("reading offset %d: %w", t.chain.next, err))
 	}
 	fetched := t.fetchAhead(ctx, c, last)
+	for _, lost := range c.lost {
+		if t.replay != nil {
+			t.replay.Lost(lost.first, lost.last, lost.reason)
+		}
+	}
 	err = t.feed(c.records, last)
 	ahead := fetched()
 	switch {
@@ -184,6 +191,9 @@ func (t *tail) feed(records []txnlog.RawRecord, last int64) error {
 			break
 		}
 		fed++
+		if t.visit != nil {
+			t.visit(r)
+		}
 		if err := t.replay.Feed(r); err != nil {
 			return err
 		}

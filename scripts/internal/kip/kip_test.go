@@ -283,7 +283,7 @@ func rpcs(t *testing.T, kip page) {
 func records(t *testing.T, p page) {
 	t.Helper()
 	files, err := filepath.Glob(root + "txnlog/schema/*.json")
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 6 {
 		t.Fatalf("%d schemas of records (%v)", len(files), err)
 	}
 	types := make(map[string][]string)

@@ -6,6 +6,10 @@
 //	kafka-global-transactions --bootstrap-server HOST:PORT describe ID...
 //	kafka-global-transactions --bootstrap-server HOST:PORT abort|retry|forget ID
 //	kafka-global-transactions --bootstrap-server HOST:PORT give-up ID --cluster CLUSTER_ID --gone-for-good
+//	kafka-global-transactions --bootstrap-server HOME_BROKER:PORT log --verify|--dump [--partition P]
+//	kafka-global-transactions --bootstrap-server HOME_BROKER:PORT log --take-out ID --offset N
+//	kafka-global-transactions --bootstrap-server HOME_BROKER:PORT log --accept-loss FIRST-LAST --partition P
+//	kafka-global-transactions log --verify|--dump --dir DIRECTORY...
 package main
 
 import (
@@ -46,19 +50,26 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().StringSliceVar(&bootstrap, "bootstrap-server", nil, "host:port of any coordinator node; more after commas")
+	root.PersistentFlags().StringSliceVar(&bootstrap, "bootstrap-server", nil, "host:port of any coordinator node (log: of any home broker); more after commas")
 	root.PersistentFlags().StringVar(&commandConfig, "command-config", "", "file of client properties: security.protocol, sasl.*, ssl.*")
 	root.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
-	if err := root.MarkPersistentFlagRequired("bootstrap-server"); err != nil {
-		panic(err) // the flag is defined above
+	connect := func() ([]string, []kgo.Opt, error) {
+		if len(bootstrap) == 0 {
+			return nil, nil, errors.New("--bootstrap-server is missing: host:port of a node")
+		}
+		access, err := readAccess(commandConfig)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--command-config: %w", err)
+		}
+		return bootstrap, access, nil
 	}
 	with := func(f func(context.Context, *admin, []string) error) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			access, err := readAccess(commandConfig)
+			bootstrap, access, err := connect()
 			if err != nil {
-				return fmt.Errorf("--command-config: %w", err)
+				return err
 			}
 			a, err := newAdmin(bootstrap, access, printer{out: cmd.OutOrStdout(), json: asJSON})
 			if err != nil {
@@ -85,7 +96,7 @@ func command() *cobra.Command {
 			RunE: with(func(ctx context.Context, a *admin, ids []string) error { return a.resolve(ctx, ids[0], r.action, nil) }),
 		})
 	}
-	root.AddCommand(giveUpCommand(with))
+	root.AddCommand(giveUpCommand(with), logCommand(connect))
 	return root
 }
 
