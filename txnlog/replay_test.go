@@ -369,6 +369,44 @@ func TestAClaimUnderNoProducerOwnsNothing(t *testing.T) {
 	s.wantForeign()
 }
 
+// An operator's word is for these offsets, and written by an owner of the partition.
+func TestALostStretchRefusesUntilItIsAccepted(t *testing.T) {
+	s := newScript(t)
+	s.claim(1, 0)
+	s.next++ // 101 to 103 cannot be read
+	s.replay.Lost(101, 103, "the checksum does not match")
+	s.next = 104
+	s.put(1, 0, "a")
+	refused := func(when string) {
+		t.Helper()
+		lost, ok := errors.AsType[*LostError](s.replay.Finish())
+		if want := (LostError{3, 101, 103, "the checksum does not match"}); !ok || *lost != want || !Refuses(lost) {
+			t.Fatalf("%s: got %v, want %v", when, lost, &want)
+		}
+	}
+	accept := func(pid, first, last int64) {
+		t.Helper()
+		if err := s.feed(pid, 0, AppendLossKey(nil, first), AppendLoss(nil, &Loss{LastOffset: last})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("before")
+	accept(2, 101, 103)
+	accept(1, 101, 102)
+	accept(1, 100, 103)
+	if err := s.feed(1, 0, AppendLossKey(nil, 101), nil); err != nil {
+		t.Fatal(err)
+	}
+	refused("by a stranger, for other offsets, by a tombstone")
+	accept(1, 101, 103)
+	if err := s.replay.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.feed(1, 0, AppendLossKey(nil, 7), []byte{0, 0}); !errors.As(err, new(*CorruptError)) {
+		t.Fatalf("a damaged word gives %v", err)
+	}
+}
+
 func TestADamagedValueThatIsSupersededRefusesNothing(t *testing.T) {
 	s := newScript(t)
 	s.claim(1, 0)

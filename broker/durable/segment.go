@@ -80,6 +80,11 @@ func scanSegment(path, indexPath string, base, next int64, last bool, each func(
 			s.torn = int64(len(raw)) - s.size
 			break
 		}
+		// The checksum matches and does not cover this: no unfinished write.
+		if magic := raw[s.size+batchMagicAt]; magic != 2 {
+			return s, fmt.Errorf("%w: %s: the batch at byte %d has magic %d, and 2 is the only one; restore the partition from a copy",
+				ErrDamaged, path, s.size, magic)
+		}
 		if b.first < next || s.batches == 0 && b.first != base {
 			return s, fmt.Errorf("%w: %s: the batch at byte %d has offset %d, but %d comes next; restore the partition from a copy",
 				ErrDamaged, path, s.size, b.first, next)
