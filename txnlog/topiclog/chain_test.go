@@ -15,11 +15,11 @@ import (
 )
 
 // batchAt is a batch of some records, as it lies in a log.
-func batchAt(t testing.TB, base int64, records ...txnlog.Record) []byte {
-	t.Helper()
+func batchAt(tb testing.TB, base int64, records ...txnlog.Record) []byte {
+	tb.Helper()
 	b := new(batch)
 	if err := b.addAll(records); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	raw := b.encode(producer{7, 1}, int32(base), 1)
 	binary.BigEndian.PutUint64(raw, uint64(base))
@@ -28,12 +28,12 @@ func batchAt(t testing.TB, base int64, records ...txnlog.Record) []byte {
 
 // logOf is a log of three batches, of one, three and two records, with the high
 // watermark behind it. Compaction has left nothing of the offsets 14 to 19.
-func logOf(t testing.TB) (batches [][]byte, from, end int64) {
-	t.Helper()
+func logOf(tb testing.TB) (batches [][]byte, from, end int64) {
+	tb.Helper()
 	return [][]byte{
-		batchAt(t, 10, logtest.Put("a", 1)),
-		batchAt(t, 11, logtest.Put("a", 2), logtest.Put("b", 1), logtest.Put("c", 1)),
-		batchAt(t, 20, logtest.Put("a", 3), logtest.Put("d", 1)),
+		batchAt(tb, 10, logtest.Put("a", 1)),
+		batchAt(tb, 11, logtest.Put("a", 2), logtest.Put("b", 1), logtest.Put("c", 1)),
+		batchAt(tb, 20, logtest.Put("a", 3), logtest.Put("d", 1)),
 	}, 10, 22
 }
 
@@ -156,8 +156,8 @@ func TestABatchThatCannotBeReadIsAStretchThatIsLost(t *testing.T) {
 }
 
 // make5 are five records.
-func make5(t testing.TB) (all []txnlog.Record) {
-	t.Helper()
+func make5(tb testing.TB) (all []txnlog.Record) {
+	tb.Helper()
 	for i := range 5 {
 		all = append(all, logtest.Put("f", int64(i)))
 	}

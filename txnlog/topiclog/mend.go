@@ -199,10 +199,9 @@ func (l *Log) mend(ctx context.Context, partition int32, answer func(doubts []er
 	}
 	defer p.client.Close()
 	var b *batch
-	me, _, err := l.claim(ctx, p, func(txnlog.Entry) error { return nil }, func(r *txnlog.Replay) error {
-		var err error
-		b, err = answer(r.Doubts())
-		return err
+	me, _, err := l.claim(ctx, p, func(txnlog.Entry) error { return nil }, func(r *txnlog.Replay) (unanswered error) {
+		b, unanswered = answer(r.Doubts())
+		return unanswered
 	})
 	if err != nil {
 		return err

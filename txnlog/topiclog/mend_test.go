@@ -50,10 +50,10 @@ func TestADamagedIDIsTakenOutByNameAndTheOthersAreServed(t *testing.T) {
 			}
 			s.inject(t, 0, harm) // 3
 			refused := func() error {
-				_, err := s.open(t).Claim(t.Context(), 0, func(txnlog.Entry) error { return nil })
-				return err
+				_, claimErr := s.open(t).Claim(t.Context(), 0, func(txnlog.Entry) error { return nil })
+				return claimErr
 			}
-			if err := refused(); !txnlog.Refuses(err) {
+			if err = refused(); !txnlog.Refuses(err) {
 				t.Fatalf("got %v, want the partition refused", err)
 			}
 			l := attach(t, s)
@@ -97,7 +97,7 @@ func TestADamagedIDIsTakenOutByNameAndTheOthersAreServed(t *testing.T) {
 
 // damageBatch lets the broker serve every batch that begins at an offset with a
 // changed byte of a record.
-func damageBatch(c *kfake.Cluster, s *store, t *testing.T, base int64) {
+func damageBatch(t *testing.T, s *store, c *kfake.Cluster, base int64) {
 	t.Helper()
 	answerAll(t, s, c, func(raw []byte) {
 		for at := 0; at < len(raw); {
@@ -159,7 +159,7 @@ func answerAll(t *testing.T, s *store, c *kfake.Cluster, change func(raw []byte)
 
 func TestALostStretchIsAcceptedByItsOffsetsAlone(t *testing.T) {
 	s, c := damagedStore(t) // a claim, a, b
-	damageBatch(c, s, t, 1)
+	damageBatch(t, s, c, 1)
 	_, err := s.open(t).Claim(t.Context(), 0, func(txnlog.Entry) error { return nil })
 	lost, ok := errors.AsType[*txnlog.LostError](err)
 	if !ok || lost.First != 1 || lost.Last != 1 || !txnlog.Refuses(err) {

@@ -41,7 +41,6 @@ func TestWhoMayWriteToTheLogIsSaid(t *testing.T) {
 				resp := kreq.ResponseKind().(*kmsg.DescribeACLsResponse)
 				if c.code != nil {
 					resp.ErrorCode = c.code.Code
-					return resp, nil, true
 				}
 				r := kmsg.NewDescribeACLsResponseResource()
 				r.ResourceType, r.ResourceName, r.ResourcePatternType, r.ACLs = kmsg.ACLResourceTypeTopic, txnlog.Topic, kmsg.ACLResourcePatternTypeLiteral, c.acls

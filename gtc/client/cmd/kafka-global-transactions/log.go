@@ -124,7 +124,7 @@ func (f *logFlags) onCluster(ctx context.Context, l *topiclog.Log, out io.Writer
 		if err != nil {
 			return err
 		}
-		if err := l.AcceptLoss(ctx, f.partition, first, last, operator()); err != nil {
+		if err = l.AcceptLoss(ctx, f.partition, first, last, operator()); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(out, "partition %d goes on without offsets %d to %d\n", f.partition, first, last)

@@ -79,7 +79,7 @@ func TestTheLogIsVerifiedAndMendedByTheTool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stranger.ProduceSync(t.Context(), &kgo.Record{Topic: txnlog.Topic, Key: key}).FirstErr(); err != nil { // 3
+	if err = stranger.ProduceSync(t.Context(), &kgo.Record{Topic: txnlog.Topic, Key: key}).FirstErr(); err != nil { // 3
 		t.Fatal(err)
 	}
 	out, err := on("--verify")
@@ -87,9 +87,15 @@ func TestTheLogIsVerifiedAndMendedByTheTool(t *testing.T) {
 		t.Fatalf("printed %q, %v", out, err)
 	}
 	for _, wrong := range [][]string{
-		{"--take-out", "other", "--offset", "2"}, {"--take-out", "pay", "--offset", "1"}, {"--take-out", "pay"},
-		{"--accept-loss", "3-3", "--partition", "0"}, {"--accept-loss", "3", "--partition", "0"}, {"--accept-loss", "3-3"}, {"--verify", "--dump"}, {},
+		{"--take-out", "other", "--offset", "2"},
+		{"--take-out", "pay", "--offset", "1"},
+		{"--take-out", "pay"},
+		{"--accept-loss", "3-3", "--partition", "0"},
+		{"--accept-loss", "3", "--partition", "0"},
+		{"--accept-loss", "3-3"},
+		{"--verify", "--dump"},
 		{"--verify", "--partition", "1"},
+		{},
 	} {
 		if out, err := on(wrong...); err == nil {
 			t.Errorf("%v printed %q", wrong, out)
