@@ -35,9 +35,10 @@ func (p phase) String() string { return phaseNames[p] }
 type client struct {
 	phase     phase
 	instance  byte
-	lives     int8 // instances that may still follow
-	left      int8 // transactions that it may still begin
-	life      int8 // of the id, counted in its expiries
+	lives     int8  // instances that may still follow
+	left      int8  // transactions that it may still begin
+	life      int8  // of the id, counted in its expiries
+	session   uint8 // the clusters that it names to InitGlobalTxn
 	epoch     int32
 	sequence  int64 // of the next transaction
 	txn       int8  // the present one, -1
@@ -90,11 +91,15 @@ func responseOf(r gtc.Response) response {
 	return out
 }
 
-// start begins an instance of the application.
-func (w *world) start(i int8) {
+// start begins an instance of the application: over all clusters, or with a choice
+// above 0 over one of them alone.
+func (w *world) start(i, choice int8) {
 	c := &w.clients[i]
-	lives, left := c.lives, w.shape.txns
-	*c = client{phase: wantsInit, instance: w.newInstance(), lives: lives - 1, left: left, txn: -1, stale: w.all()}
+	lives, left, session := c.lives, w.shape.txns, w.all()
+	if choice > 0 {
+		session = 1 << (choice - 1)
+	}
+	*c = client{phase: wantsInit, instance: w.newInstance(), lives: lives - 1, left: left, txn: -1, session: session, stale: session}
 	if w.mutant == withoutR3 {
 		c.phase = initialises // and only then InitGlobalTxn
 	}
@@ -114,7 +119,7 @@ func (w *world) newInstance() byte {
 // modelled one by one it arrives at the host at once.
 func (w *world) ask(i, h int8) {
 	c := &w.clients[i]
-	m := message{kind: initRequest, client: i, instance: c.instance, txn: -1, connected: true}
+	m := message{kind: initRequest, client: i, instance: c.instance, session: c.session, txn: -1, connected: true}
 	c.phase++ // wantsInit to waitsInit, wantsEnd to waitsEnd
 	if c.phase == waitsEnd {
 		x := &w.txns[c.txn]
@@ -131,7 +136,7 @@ func (w *world) ask(i, h int8) {
 // askLate sends a request that arrives when its sender has stopped waiting.
 func (w *world) askLate(i int8) {
 	c := &w.clients[i]
-	m := message{kind: initRequest, client: i, instance: c.instance, txn: -1}
+	m := message{kind: initRequest, client: i, instance: c.instance, session: c.session, txn: -1}
 	if c.phase == wantsEnd {
 		m.kind, m.txn, m.commit = endRequest, c.txn, !c.wantsOut
 		w.txns[c.txn].asked = w.txns[c.txn].asked || m.commit

@@ -117,7 +117,7 @@ func searched(mutant Mutant, clients int, versions []int16, sets []set, b budget
 	w.claim(0)
 	for i := range int8(clients) {
 		w.clients[i].lives = 1
-		w.start(i)
+		w.start(i, 0)
 	}
 	return w
 }

@@ -42,11 +42,12 @@ var actions = [...]func(w *world, m move){
 		w.giveUp(m.a)
 	},
 	mvGiveUpCluster: func(w *world, m move) { w.giveUpCluster(m.a, m.b) },
-	mvStart:         func(w *world, m move) { w.start(m.a) },
+	mvStart:         func(w *world, m move) { w.start(m.a, m.b) },
 	mvInitialise:    func(w *world, m move) { w.initialise(m.a, m.b) },
 	mvBegin: func(w *world, m move) {
 		s := w.shape.sets[m.b]
-		w.begin(m.a, s.writes&w.all(), s.listed&w.all())
+		session := w.clients[m.a].session
+		w.begin(m.a, s.writes&session, s.listed&session)
 	},
 	mvWrite: func(w *world, m move) { w.write(m.a, m.b) },
 	mvWriteMore: func(w *world, m move) {
@@ -221,7 +222,7 @@ func (w *world) endAnswered(h int8, m message) {
 	}
 	o := m.order
 	if a.Outcome != gtc.EndRetry {
-		host.term.seen, host.term.endedAt = nil, host.clock.Mono+1 // looks that have begun before are no news
+		host.term.seen, host.term.endedAt[m.order.cluster] = nil, host.clock.Mono+1 // looks that have begun before are no news
 	}
 	w.step(h, gtc.EndAnswered{
 		ID: globalID, Sequence: o.sequence, Participant: refOf(o.cluster, o.producer), Answer: a,

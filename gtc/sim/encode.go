@@ -146,7 +146,7 @@ func (r response) encode(b []byte) []byte {
 }
 
 func (c *client) encode(b []byte) []byte {
-	b = append(b, byte(c.phase), c.instance, byte(c.lives), byte(c.left), byte(c.epoch), byte(c.txn), c.stale, c.todo, c.waiting,
+	b = append(b, byte(c.phase), c.instance, byte(c.lives), byte(c.left), c.session, byte(c.epoch), byte(c.txn), c.stale, c.todo, c.waiting,
 		bits(c.known, c.wantsOut))
 	for _, p := range c.producers {
 		b = p.encode(b)
@@ -191,7 +191,7 @@ func (w *world) encodeBag(b []byte) []byte {
 }
 
 func (m *message) encode(b []byte) []byte {
-	b = append(b, byte(m.kind), byte(m.client), byte(m.host), byte(m.term), m.instance, byte(m.epoch), byte(m.txn),
+	b = append(b, byte(m.kind), byte(m.client), byte(m.host), byte(m.term), m.instance, m.session, byte(m.epoch), byte(m.txn),
 		byte(m.cluster), byte(m.code), byte(m.answer.outcome), byte(m.answer.version),
 		bits(m.connected, m.commit, m.concluded, m.isOpen, m.answer.uncertain))
 	b = m.answer.next.encode(m.producer.encode(b))

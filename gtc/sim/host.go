@@ -34,8 +34,8 @@ type term struct {
 	calls   []call
 	checks  []gtc.CheckParticipants
 	looking []looking
-	seen    []seenOpen // by its looks, for the checker
-	endedAt int64      // when an EndTxn was last answered
+	seen    []seenOpen         // by its looks, for the checker
+	endedAt [maxClusters]int64 // when an EndTxn was last answered
 }
 
 // batch is one append in flight. Ticket 0 is one that nothing waits for.
@@ -305,7 +305,7 @@ func (w *world) receive(h int8, m message) {
 	if m.kind == initRequest {
 		w.step(h, gtc.InitRequest{
 			Request: id, ID: globalID, TimeoutMillis: w.sessionTimeout,
-			ClusterIDs: clusterLists[w.n], InstanceID: txnlog.UUID{15: m.instance},
+			ClusterIDs: clusterList(m.session), InstanceID: txnlog.UUID{15: m.instance},
 		})
 		return
 	}
@@ -323,7 +323,14 @@ func (w *world) receive(h int8, m message) {
 	w.step(h, ev)
 }
 
-var clusterLists = [maxClusters + 1][]string{1: {"A"}, 2: {"A", "B"}, 3: {"A", "B", "C"}}
+func clusterList(set uint8) (ids []string) {
+	for k, id := range clusterIDs {
+		if set&(1<<k) != 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
 
 // freeRequest is the lowest request id that is not in use. The core wants one
 // that is unique as long as an answer to it can come; reusing keeps the number

@@ -211,7 +211,8 @@ func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone 
 		x.recordedCommit = true
 	case !commit && sequence != 0:
 		x.decidedAbort = true
-		if o.start > 0 {
+		// An only participant may yet turn out committed (R5).
+		if o.start > 0 && (!alone || p.State != txnlog.ParticipantPending) {
 			x.recordedAbort |= 1 << o.cluster
 		}
 	}
@@ -286,7 +287,7 @@ type seenOpen struct {
 // ended, whatever sessions have come and gone meanwhile (C-LIVE-1).
 func (w *world) checkAge(h int8, m message) {
 	t := w.hosts[h].term
-	if t == nil || m.code != none || !w.fine || m.began < t.endedAt {
+	if t == nil || m.code != none || !w.fine || m.began < t.endedAt[m.cluster] {
 		return
 	}
 	now := w.hosts[h].clock.Mono
@@ -330,7 +331,7 @@ func (w *world) told(c call, r gtc.Response, owner bool) {
 	if r.Outcome == gtc.OutcomeUnknown {
 		return
 	}
-	if x.told != gtc.OutcomeUnknown && x.told != r.Outcome {
+	if x.told != gtc.OutcomeUnknown && x.told != r.Outcome && x.listed&^w.ledger.wentBack != 0 {
 		w.violate("transaction %d was told outcome %d and then %d", c.txn, x.told, r.Outcome)
 	}
 	x.told = r.Outcome

@@ -102,6 +102,11 @@ func (w *world) clientMoves(b []move, i int8) []move {
 	case asleep, gone:
 		if c.lives > 0 && !w.healing {
 			b = append(b, move{mvStart, i, 0})
+			for k := range int8(w.n) {
+				if w.varied {
+					b = append(b, move{mvStart, i, k + 1})
+				}
+			}
 		}
 	case wantsInit, wantsEnd:
 		if w.fine {
@@ -127,8 +132,10 @@ func (w *world) clientMoves(b []move, i int8) []move {
 		}
 	case ready:
 		if c.left > 0 && !w.healing {
-			for j := range w.shape.sets {
-				b = append(b, move{mvBegin, i, int8(j)})
+			for j, s := range w.shape.sets {
+				if s.writes&c.session != 0 {
+					b = append(b, move{mvBegin, i, int8(j)})
+				}
 			}
 		}
 	case writes:

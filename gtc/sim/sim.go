@@ -150,6 +150,7 @@ func newSimulated(rng *rand.Rand, ws *weights) world {
 		w.clients[i] = client{lives: int8(pick(1, 2, 3)), txn: -1}
 	}
 	w.claim(0)
+	w.machine.Clusters = w.n
 	ws.draw(rng)
 	return w
 }
@@ -171,6 +172,7 @@ func (w *world) lately(rng *rand.Rand, ws *weights) {
 		w.budget.goBacks, ws[mvKeepCopy], ws[mvGoBack] = int8(pick(1, 2)), pick(1, 5, 20), pick(2, 10)
 		ws[mvScan], w.budget.scans = 10, 40
 	}
+	w.varied = rng.IntN(4) == 0
 	if rng.IntN(8) == 0 {
 		w.budget.strangers, ws[mvStranger] = 20, 5
 	}

@@ -57,6 +57,7 @@ type settings struct {
 	shape          shape // what clients write
 	healing        bool  // no fault any more; clients begin nothing new
 	outcomesOnly   bool  // an EndTxn may leave before its record
+	varied         bool  // sessions over some of the clusters
 	waitsForAborts bool  // clients ask until an abort, too, is complete everywhere
 }
 
@@ -120,6 +121,7 @@ type message struct {
 
 	instance byte // of the client that sent it
 	life     int8
+	session  uint8 // of an InitGlobalTxn
 	epoch    int32
 	txn      int8
 	commit   bool
