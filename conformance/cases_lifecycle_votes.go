@@ -15,34 +15,19 @@ import (
 var votes = []Case{
 	{
 		ID: "LIFE-40", Clauses: []string{"C-END-9"}, Needs: two,
-		Title: "A participant that was not written to counts for nothing", Means: "An application that did not use one of its clusters cannot commit.",
+		Title: "A participant that has nothing open makes it abort", Means: "A broker that was deposed and does not know yet makes a part of the transaction disappear from a commit.",
 		Run: func(r *Run) {
 			s := r.Open()
 			s.Write("v", r.A)
 			s.Touch(r.B)
-			resp := s.End(true)
-			r.Check(r.Participant(resp, r.B).State == wire.ParticipantComplete, "the participant without records is %s", stateName(r.Participant(resp, r.B).State))
-			r.Sees(r.A, s.Topic, "v")
+			r.Answered(r.Decide(s.Request(true)), nil, wire.OutcomeAborted)
+			r.Sees(r.A, s.Topic)
 		},
-		Wrong: []wrong.Fault{looks("takes an untouched participant for a lost one", func(s *kmsg.DescribeTransactionsResponseTransactionState) {
+		Wrong: []wrong.Fault{wrong.Stalling(looks("takes a participant with nothing open for a prepared one", func(s *kmsg.DescribeTransactionsResponseTransactionState) {
 			if s.State == "Empty" || strings.HasPrefix(s.State, "Complete") {
-				s.State = "Dead"
+				s.State, s.Topics = "Ongoing", []kmsg.DescribeTransactionsResponseTransactionStateTopic{{Topic: "t", Partitions: []int32{0}}}
 			}
-		})},
-	},
-	{
-		ID: "LIFE-41", Clauses: []string{"C-END-9"}, Needs: links,
-		Title: "When nothing was written anywhere, commit is told and nothing sent", Means: "Empty transactions fail, or cost requests.",
-		Run: func(r *Run) {
-			a, b, s := r.Listen(r.A, nil), r.Listen(r.B, nil), r.Open()
-			s.Touch(r.A)
-			s.Touch(r.B)
-			s.End(true)
-			n := len(a.All()) + len(b.All())
-			r.Check(n == 0, "%d EndTxn were sent for nothing", n)
-			r.Becomes(s.ID, wire.StateCompleteCommit)
-		},
-		Wrong: []wrong.Fault{asked("aborts where there is nothing", flipCommit)},
+		}))},
 	},
 	{
 		ID: "LIFE-42", Clauses: []string{"C-VOTE-4"}, Needs: two,

@@ -17,41 +17,28 @@ func (s *step) votesTaken(ev VotesTaken) {
 	}
 	defer w.store()
 	var against []string
-	prepared := 0
 	for i, v := range ev.Votes {
 		switch v.Code {
 		case VotePrepared:
-			prepared++
-		case VoteReadOnly:
 		case VoteRefused, VoteUnavailable:
 			against = append(against, e.refs[i].ClusterID+": "+v.Detail)
 		}
 	}
-	switch {
-	case len(against) > 0:
+	if len(against) > 0 {
 		w.decideAbort(e.refs, ev.Votes, "not prepared: "+strings.Join(against, "; "))
-	case prepared == 0:
-		w.decide(txnlog.StateCompleteCommit, voted(e.refs, ev.Votes), "")
-		w.answerDecided()
-	default:
-		w.decide(txnlog.StatePrepareCommit, voted(e.refs, ev.Votes), "")
-		w.driveAll(false)
+		return
 	}
+	w.decide(txnlog.StatePrepareCommit, voted(e.refs, ev.Votes), "")
+	w.driveAll(false)
 }
 
-// voted joins what the votes say to the participants. One that has written
-// nothing is complete at once: either decision is right for it, and EndTxn
-// would only move its epoch.
+// voted joins what the votes say to the participants.
 func voted(refs []ParticipantRef, votes []Vote) []txnlog.Participant {
 	ps := participantsOf(refs)
 	for i, v := range votes {
 		p := &ps[i]
 		p.EndTxnVersion = v.EndTxnVersion
 		p.AuditTopic, p.AuditPartition, p.StartMillis = v.AuditTopic, v.AuditPartition, v.StartMillis
-		if v.Code == VoteReadOnly {
-			p.State = txnlog.ParticipantComplete
-			p.NextProducerID, p.NextProducerEpoch = p.ProducerID, p.ProducerEpoch
-		}
 	}
 	return ps
 }
@@ -62,7 +49,6 @@ func voted(refs []ParticipantRef, votes []Vote) []txnlog.Participant {
 func (w *work) decideAbort(refs []ParticipantRef, votes []Vote, reason string) {
 	ps := voted(refs, votes)
 	w.decide(txnlog.StatePrepareAbort, ps, reason)
-	w.settleIfEnded()
 	w.driveAll(false)
 }
 

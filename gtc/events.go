@@ -148,10 +148,8 @@ const (
 	// VotePrepared: Ongoing under the same producer id and epoch, without
 	// timeout, with partitions.
 	VotePrepared VoteCode = iota
-	// VoteReadOnly: nothing was written under this producer id and epoch, so
-	// either decision is right for it.
-	VoteReadOnly
-	// VoteRefused: it cannot be committed (ended, fenced, has a timeout).
+	// VoteRefused: it cannot be committed (nothing written, ended, fenced, has a
+	// timeout).
 	VoteRefused
 	// VoteUnavailable: it could not be asked in time.
 	VoteUnavailable

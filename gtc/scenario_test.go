@@ -237,13 +237,13 @@ func parseCheck(s string) CheckResult {
 	return CheckResult{ClusterID: cluster, Code: codes[code], Detail: code}
 }
 
-// parseVote reads prepared, read-only, refused or unavailable, with the EndTxn
+// parseVote reads prepared, refused or unavailable, with the EndTxn
 // version: prepared/v5.
 func parseVote(s string) Vote {
 	code, version, _ := strings.Cut(s, "/v")
 	v, _ := strconv.ParseInt(version, 10, 16)
 	codes := map[string]VoteCode{
-		"prepared": VotePrepared, "read-only": VoteReadOnly, "refused": VoteRefused, "unavailable": VoteUnavailable,
+		"prepared": VotePrepared, "refused": VoteRefused, "unavailable": VoteUnavailable,
 	}
 	return Vote{Code: codes[code], EndTxnVersion: int16(v), Detail: code, AuditTopic: "orders"}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
@@ -28,7 +29,7 @@ func newScripted(t *testing.T) (*scripted, *Clusters) {
 		s.ends++
 		resp := req.ResponseKind().(*kmsg.EndTxnResponse)
 		resp.ErrorCode = s.code
-		if s.code == 0 && req.Version >= endTxnBumps {
+		if s.code == 0 && req.Version >= verdict.EndTxnBumps {
 			resp.ProducerID, resp.ProducerEpoch = req.ProducerID, req.ProducerEpoch+1
 		}
 		return resp
@@ -48,7 +49,7 @@ func newScripted(t *testing.T) (*scripted, *Clusters) {
 func (s *scripted) state(state string, pid int64, epoch int16, start int64) {
 	s.seen = kmsg.NewDescribeTransactionsResponseTransactionState()
 	s.seen.State, s.seen.ProducerID, s.seen.ProducerEpoch, s.seen.StartTimestamp = state, pid, epoch, start
-	s.seen.TimeoutMillis = unlimited
+	s.seen.TimeoutMillis = verdict.Unlimited
 }
 
 // branch is the participant transaction of these tests: producer id 7, epoch 3,
@@ -67,15 +68,12 @@ func fresh(c *Clusters, p txnlog.Participant) {
 
 func TestEveryRowOfTheAnswerTable(t *testing.T) {
 	s, c := newScripted(t)
-	for _, row := range Answers {
-		for _, version := range []int16{endTxnBumps, endTxnKeeps} {
+	for _, row := range verdict.Answers {
+		for _, version := range []int16{verdict.EndTxnBumps, verdict.EndTxnKeeps} {
 			for _, commit := range []bool{true, false} {
-				name := "NONE"
-				s.code = 0
-				if row.Code != nil {
-					name, s.code = row.Code.Message, row.Code.Code
-				}
-				want := map[bool]map[int16]Verdict{
+				name := row.Name
+				s.code = row.Code
+				want := map[bool]map[int16]verdict.Verdict{
 					true:  {5: row.CommitV5, 4: row.CommitV4},
 					false: {5: row.AbortV5, 4: row.AbortV4},
 				}[commit][version]
@@ -97,26 +95,26 @@ func TestEveryRowOfTheAnswerTable(t *testing.T) {
 	}
 }
 
-func checkVerdict(t *testing.T, want Verdict, ans gtc.EndAnswer, commit bool, ends int) {
+func checkVerdict(t *testing.T, want verdict.Verdict, ans gtc.EndAnswer, commit bool, ends int) {
 	t.Helper()
 	if ans.Uncertain {
 		t.Error("uncertain, though it was answered")
 	}
 	switch want {
-	case Done:
+	case verdict.Done:
 		if ans.Outcome != gtc.EndDone || ends != 1 {
 			t.Errorf("outcome %d after %d EndTxn (%s), want done after 1", ans.Outcome, ends, ans.Detail)
 		}
-	case Retry:
+	case verdict.Retry:
 		if ans.Outcome != gtc.EndRetry || ends != 1 {
 			t.Errorf("outcome %d after %d EndTxn (%s), want retry after 1", ans.Outcome, ends, ans.Detail)
 		}
-	case Alarm:
+	case verdict.Alarm:
 		if ans.Outcome != gtc.EndRetry || ends != 1 {
 			t.Errorf("outcome %d after %d EndTxn (%s), want retry after 1", ans.Outcome, ends, ans.Detail)
 		}
 		contains(t, ans.Detail, "operator")
-	case Prove:
+	case verdict.Prove:
 		outcome := gtc.EndCommitted
 		if commit {
 			outcome = gtc.EndDone
@@ -131,18 +129,16 @@ func checkVerdict(t *testing.T, want Verdict, ans gtc.EndAnswer, commit bool, en
 // A code that the table does not name, invented later perhaps, proves nothing.
 func TestACodeNotInTheTableIsRetried(t *testing.T) {
 	s, c := newScripted(t)
-	listed := map[int16]bool{0: true}
-	for _, row := range Answers {
-		if row.Code != nil {
-			listed[row.Code.Code] = true
-		}
+	listed := make(map[int16]bool)
+	for _, row := range verdict.Answers {
+		listed[row.Code] = true
 	}
 	for code := int16(-1); code <= 200; code++ {
 		if listed[code] {
 			continue
 		}
 		s.code = code
-		for _, version := range []int16{endTxnBumps, endTxnKeeps} {
+		for _, version := range []int16{verdict.EndTxnBumps, verdict.EndTxnKeeps} {
 			for _, commit := range []bool{true, false} {
 				p := branch(version)
 				fresh(c, p)
@@ -157,9 +153,9 @@ func TestACodeNotInTheTableIsRetried(t *testing.T) {
 // A fatal answer of a deposed coordinator is not believed: the second answer,
 // after a new look-up and over a fresh connection, is the one that counts.
 func TestAFatalAnswerIsAskedForTwice(t *testing.T) {
-	for _, version := range []int16{endTxnBumps, endTxnKeeps} {
-		for _, row := range Answers {
-			if row.CommitV5 != Prove {
+	for _, version := range []int16{verdict.EndTxnBumps, verdict.EndTxnKeeps} {
+		for _, row := range verdict.Answers {
+			if row.CommitV5 != verdict.Prove {
 				continue
 			}
 			s, c := newScripted(t)
@@ -168,89 +164,15 @@ func TestAFatalAnswerIsAskedForTwice(t *testing.T) {
 			answer(s.c, keyEndTxn, func(req *kmsg.EndTxnRequest) kmsg.Response {
 				resp := req.ResponseKind().(*kmsg.EndTxnResponse)
 				if first == nil {
-					first, resp.ErrorCode = req, row.Code.Code
+					first, resp.ErrorCode = req, row.Code
 				}
 				return resp
 			})
 			fresh(c, branch(version))
 			ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: branch(version), Commit: true})
 			if ans.Outcome != gtc.EndDone {
-				t.Errorf("v%d %s, then NONE: outcome %d (%s), want done", version, row.Code.Message, ans.Outcome, ans.Detail)
+				t.Errorf("v%d %s, then NONE: outcome %d (%s), want done", version, row.Name, ans.Outcome, ans.Detail)
 			}
-		}
-	}
-}
-
-// What the state of the transaction coordinator proves about producer id 7,
-// epoch 3, begun at 1000 (or, seen=false, never seen open).
-func TestWhatTheStateProves(t *testing.T) {
-	const yes, no = true, false
-	for _, tc := range []struct {
-		state   string
-		pid     int64
-		epoch   int16
-		start   int64
-		version int16
-		seen    bool
-		want    finding
-	}{
-		// Version 5: the epoch names the transaction.
-		{"Ongoing", 7, 3, 1000, 5, yes, stillOpen},
-		{"Ongoing", 7, 4, 1500, 5, yes, movedOn}, // the next one is open
-		{"PrepareCommit", 7, 4, 1000, 5, yes, ending},
-		{"PrepareAbort", 7, 4, 1000, 5, yes, ending},
-		{"CompleteCommit", 7, 4, 1000, 5, yes, committed},
-		{"CompleteAbort", 7, 4, 1000, 5, yes, aborted},
-		{"CompleteCommit", 7, 4, 1000, 5, no, committed},
-		{"CompleteAbort", 7, 4, 1000, 5, no, aborted},
-		{"CompleteAbort", 7, 4, 1500, 5, yes, movedOn}, // an old client ended with v4
-		{"CompleteCommit", 7, 5, 1500, 5, yes, movedOn},
-		{"CompleteCommit", 7, 3, 500, 5, no, neverBegun}, // the transaction before
-		{"CompleteAbort", 7, 3, 500, 5, no, neverBegun},
-		{"CompleteCommit", 7, 3, 500, 5, yes, movedOn}, // was open, is not, lost
-		{"Empty", 7, 3, -1, 5, no, neverBegun},
-		{"Empty", 7, 3, -1, 5, yes, movedOn},
-		{"Empty", 7, 4, -1, 5, yes, movedOn},
-		{"Empty", 7, 5, -1, 5, no, movedOn},
-		{"CompleteCommit", 8, 0, 1000, 5, yes, movedOn}, // another producer id, and not at the ceiling
-		{"", -1, -1, -1, 5, yes, movedOn},
-		{"SomethingNew", 7, 4, 1000, 5, yes, movedOn},
-		// Version 4: the start time does.
-		{"Ongoing", 7, 3, 1000, 4, yes, stillOpen},
-		{"Ongoing", 7, 3, 1500, 4, yes, movedOn}, // the next one, at the same epoch
-		{"Ongoing", 7, 3, 1500, 4, no, stillOpen},
-		{"PrepareCommit", 7, 3, 1000, 4, yes, ending},
-		{"CompleteCommit", 7, 3, 1000, 4, yes, committed},
-		{"CompleteAbort", 7, 3, 1000, 4, yes, aborted},
-		{"CompleteAbort", 7, 4, 1000, 4, yes, aborted}, // fenced, or timed out
-		{"CompleteAbort", 7, 4, 1500, 4, yes, movedOn}, // of the session after
-		{"CompleteAbort", 7, 4, 1000, 4, no, movedOn},
-		{"CompleteCommit", 7, 3, 1500, 4, yes, movedOn}, // the next one
-		{"CompleteCommit", 7, 3, 500, 4, no, movedOn},   // perhaps the one before
-		{"CompleteAbort", 7, 3, 500, 4, no, aborted},
-		{"Empty", 7, 3, -1, 4, no, neverBegun},
-		{"Empty", 7, 4, 1000, 4, yes, movedOn}, // 3.9.1 keeps the start time
-		{"CompleteCommit", 8, 0, 1000, 4, yes, movedOn},
-	} {
-		p := branch(tc.version)
-		if !tc.seen {
-			p.AuditTopic, p.StartMillis = "", 0
-		}
-		v := view{state: tc.state, producerID: tc.pid, producerEpoch: tc.epoch, startMillis: tc.start}
-		if got := v.outcome(p, tc.version, false); got != tc.want {
-			t.Errorf("v%d, seen open %v: %v begun at %d: %d, want %d", tc.version, tc.seen, v, tc.start, got, tc.want)
-		}
-	}
-	ceiling := branch(5)
-	ceiling.ProducerEpoch = lastEpoch
-	v := view{state: "CompleteCommit", producerID: 8, producerEpoch: 0, startMillis: 1000}
-	if got := v.outcome(ceiling, 5, false); got != committed {
-		t.Errorf("after the epoch ceiling: %d, want committed", got)
-	}
-	ceiling.AuditTopic, ceiling.StartMillis = "", 0
-	for sole, want := range map[bool]finding{true: committed, false: movedOn} {
-		if got := v.outcome(ceiling, 5, sole); got != want {
-			t.Errorf("after the epoch ceiling, never seen open, the only one %v: %d, want %d", sole, got, want)
 		}
 	}
 }
@@ -264,11 +186,11 @@ func TestAOnePhaseCommitBelowV5IsSentOnlyWhenFenced(t *testing.T) {
 		want    gtc.EndOutcome
 		sent    int
 	}{
-		{endTxnKeeps, gtc.EndTxn{Commit: true, OnePhase: true}, gtc.EndUnfenced, 0},
-		{endTxnKeeps, gtc.EndTxn{Commit: true, OnePhase: true, Fenced: true}, gtc.EndDone, 1},
-		{endTxnKeeps, gtc.EndTxn{OnePhase: true}, gtc.EndDone, 1},
-		{endTxnKeeps, gtc.EndTxn{Commit: true}, gtc.EndDone, 1},
-		{endTxnBumps, gtc.EndTxn{Commit: true, OnePhase: true}, gtc.EndDone, 1},
+		{verdict.EndTxnKeeps, gtc.EndTxn{Commit: true, OnePhase: true}, gtc.EndUnfenced, 0},
+		{verdict.EndTxnKeeps, gtc.EndTxn{Commit: true, OnePhase: true, Fenced: true}, gtc.EndDone, 1},
+		{verdict.EndTxnKeeps, gtc.EndTxn{OnePhase: true}, gtc.EndDone, 1},
+		{verdict.EndTxnKeeps, gtc.EndTxn{Commit: true}, gtc.EndDone, 1},
+		{verdict.EndTxnBumps, gtc.EndTxn{Commit: true, OnePhase: true}, gtc.EndDone, 1},
 	} {
 		s, c := newScripted(t)
 		s.state("Ongoing", 7, 3, 1000)
@@ -296,7 +218,7 @@ func TestWhatAnEarlierCoordinatorCommittedInOnePhase(t *testing.T) {
 	}{
 		{"CompleteCommit", 3, 4, kerr.InvalidTxnState.Code, gtc.EndDone, gtc.EndCommitted, gtc.EndDone},
 		{"CompleteAbort", 3, 4, kerr.InvalidTxnState.Code, gtc.EndAborted, gtc.EndDone, gtc.EndDone},
-		// It may be the abort of the session after: see view.endOf.
+		// It may be the abort of the session after: see verdict.View.
 		{"CompleteAbort", 4, 4, kerr.ProducerFenced.Code, gtc.EndUnknown, gtc.EndUnknown, gtc.EndDone},
 		{"CompleteCommit", 4, 5, kerr.InvalidTxnState.Code, gtc.EndDone, gtc.EndCommitted, gtc.EndCommitted},
 		{"CompleteAbort", 4, 5, kerr.InvalidTxnState.Code, gtc.EndAborted, gtc.EndDone, gtc.EndDone},

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 // attemptsKept bounds what is remembered of ends under way. What is forgotten
@@ -23,17 +24,10 @@ func keyOf(id string, ref gtc.ParticipantRef) attemptKey {
 	return attemptKey{id, ref.ProducerID, ref.ProducerEpoch}
 }
 
-// An attempt is what this process knows of the ends that it sent for one
-// participant transaction.
+// An attempt is what this process knows of the ends of one participant transaction.
 type attempt struct {
+	verdict.Attempt
 	busy bool // one is in flight now
-	sent bool // one was sent before
-	// uncertain: a copy may still reach the cluster, because a connection
-	// broke or a deadline passed after it was written, or because this
-	// process did not vote on the transaction itself, so that another may
-	// have sent one before it died.
-	uncertain bool
-	misses    int // audits that found no marker
 }
 
 // attempts of one cluster.
@@ -42,15 +36,14 @@ type attempts struct {
 	m  map[attemptKey]*attempt
 }
 
-// voted says that this process saw the transaction open and that no end of it
-// was sent before: the decision comes after the vote.
+// voted says that this process saw the transaction open.
 func (a *attempts) voted(k attemptKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old := a.m[k]; old != nil && old.busy {
 		return
 	}
-	a.put(k, &attempt{})
+	a.put(k, &attempt{Attempt: verdict.Voted()})
 }
 
 func (a *attempts) put(k attemptKey, at *attempt) {
@@ -74,7 +67,7 @@ func (a *attempts) begin(k attemptKey) *attempt {
 	defer a.mu.Unlock()
 	at := a.m[k]
 	if at == nil {
-		at = &attempt{uncertain: true}
+		at = &attempt{Attempt: verdict.Unvoted()}
 		a.put(k, at)
 	}
 	if at.busy {

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
 // logBatch is one batch of a partition as the audit sees it: data, or a marker.
@@ -41,6 +43,10 @@ func encode(batches []logBatch) []byte {
 	return out
 }
 
+func markersOf(p txnlog.Participant, version int16) *markerSearch {
+	return &markerSearch{*verdict.NewMarkers(p, version)}
+}
+
 // p is producer id 7, epoch 3, begun at 100,000 ms.
 func TestWhatMarkersProve(t *testing.T) {
 	const start = 100_000
@@ -48,29 +54,29 @@ func TestWhatMarkersProve(t *testing.T) {
 		name    string
 		version int16
 		log     []logBatch
-		want    finding // movedOn: nothing
+		want    string // "": nothing
 	}{
-		{"v5: its records, then its marker", 5, []logBatch{{7, 3, "", start}, {8, 0, "abort", start}, {7, 4, "commit", start + 5}}, committed},
-		{"v5: aborted", 5, []logBatch{{7, 3, "", start}, {7, 4, "abort", start + 5}, {7, 5, "", start + 6}, {7, 6, "commit", start + 7}}, aborted},
-		{"v5: after the marker of the one before", 5, []logBatch{{7, 3, "commit", start - 1}, {7, 3, "", start}, {7, 4, "abort", start + 5}}, aborted},
-		{"v5: only the one before", 5, []logBatch{{7, 2, "", start - 2}, {7, 3, "commit", start - 1}}, movedOn},
-		{"v5: its records lie before the search", 5, []logBatch{{7, 4, "commit", start + 5}}, committed},
-		{"v5: marker lost to retention, the next is there", 5, []logBatch{{7, 4, "", start + 50}, {7, 5, "commit", start + 60}}, movedOn},
-		{"v5: marker with the transaction's own epoch (kfake)", 5, []logBatch{{7, 3, "", start}, {7, 3, "commit", start + 5}}, committed},
-		{"v5: the next one's marker on kfake", 5, []logBatch{{7, 4, "", start + 6}, {7, 4, "commit", start + 7}}, movedOn},
-		{"nothing", 5, nil, movedOn},
-		{"v4: committed", 4, []logBatch{{7, 3, "", start}, {7, 3, "commit", start + 5}}, committed},
-		{"v4: fenced", 4, []logBatch{{7, 3, "", start}, {7, 4, "abort", start + 5}}, aborted},
-		{"v4: clearly after the one before", 4, []logBatch{{7, 3, "commit", start - 5000}, {7, 3, "", start}, {7, 4, "abort", start + 5000}}, aborted},
-		{"v4: near the one before, alike", 4, []logBatch{{7, 3, "commit", start - 10}, {7, 3, "", start}, {7, 3, "commit", start + 5}}, committed},
-		{"v4: near the one before, different", 4, []logBatch{{7, 3, "commit", start - 10}, {7, 3, "", start}, {7, 4, "abort", start + 5}}, movedOn},
-		{"v4: a later session's commit is not its", 4, []logBatch{{7, 4, "", start + 50}, {7, 4, "commit", start + 60}}, movedOn},
-		{"v4: a later session's abort is not its", 4, []logBatch{{7, 4, "", start + 50}, {7, 4, "abort", start + 60}}, movedOn},
+		{"v5: its records, then its marker", 5, []logBatch{{7, 3, "", start}, {8, 0, "abort", start}, {7, 4, "commit", start + 5}}, "commit"},
+		{"v5: aborted", 5, []logBatch{{7, 3, "", start}, {7, 4, "abort", start + 5}, {7, 5, "", start + 6}, {7, 6, "commit", start + 7}}, "abort"},
+		{"v5: after the marker of the one before", 5, []logBatch{{7, 3, "commit", start - 1}, {7, 3, "", start}, {7, 4, "abort", start + 5}}, "abort"},
+		{"v5: only the one before", 5, []logBatch{{7, 2, "", start - 2}, {7, 3, "commit", start - 1}}, ""},
+		{"v5: its records lie before the search", 5, []logBatch{{7, 4, "commit", start + 5}}, "commit"},
+		{"v5: marker lost to retention, the next is there", 5, []logBatch{{7, 4, "", start + 50}, {7, 5, "commit", start + 60}}, ""},
+		{"v5: marker with the transaction's own epoch (kfake)", 5, []logBatch{{7, 3, "", start}, {7, 3, "commit", start + 5}}, "commit"},
+		{"v5: the next one's marker on kfake", 5, []logBatch{{7, 4, "", start + 6}, {7, 4, "commit", start + 7}}, ""},
+		{"nothing", 5, nil, ""},
+		{"v4: committed", 4, []logBatch{{7, 3, "", start}, {7, 3, "commit", start + 5}}, "commit"},
+		{"v4: fenced", 4, []logBatch{{7, 3, "", start}, {7, 4, "abort", start + 5}}, "abort"},
+		{"v4: clearly after the one before", 4, []logBatch{{7, 3, "commit", start - 5000}, {7, 3, "", start}, {7, 4, "abort", start + 5000}}, "abort"},
+		{"v4: near the one before, alike", 4, []logBatch{{7, 3, "commit", start - 10}, {7, 3, "", start}, {7, 3, "commit", start + 5}}, "commit"},
+		{"v4: near the one before, different", 4, []logBatch{{7, 3, "commit", start - 10}, {7, 3, "", start}, {7, 4, "abort", start + 5}}, ""},
+		{"v4: a later session's commit is not its", 4, []logBatch{{7, 4, "", start + 50}, {7, 4, "commit", start + 60}}, ""},
+		{"v4: a later session's abort is not its", 4, []logBatch{{7, 4, "", start + 50}, {7, 4, "abort", start + 60}}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := branch(tc.version)
 			p.StartMillis = start
-			m := newMarkerSearch(p, tc.version)
+			m := markersOf(p, tc.version)
 			raw := encode(tc.log)
 			// Cut anywhere, the rest comes with the next Fetch.
 			cut := len(raw) / 2
@@ -79,16 +85,20 @@ func TestWhatMarkersProve(t *testing.T) {
 				rest := encode(tc.log)
 				m.feed(rest, next)
 			}
-			got, err := m.result()
-			if got != tc.want || (err != nil) != (tc.want == movedOn) || err != nil && !errors.Is(err, errNoMarker) {
-				t.Errorf("%d, %v; want %d", got, err, tc.want)
+			commit, err := m.Result()
+			got := map[bool]string{true: "commit", false: "abort"}[commit]
+			if err != nil {
+				got = ""
+			}
+			if got != tc.want || err != nil && !errors.Is(err, verdict.ErrNoMarker) {
+				t.Errorf("%q, %v; want %q", got, err, tc.want)
 			}
 		})
 	}
 }
 
 func TestGarbageProvesNothing(t *testing.T) {
-	m := newMarkerSearch(branch(5), 5)
+	m := markersOf(branch(5), 5)
 	for _, raw := range [][]byte{nil, {1}, make([]byte, 17), make([]byte, 200), append(make([]byte, 8), 0xff, 0xff, 0xff, 0xff, 2, 2, 2, 2, 2)} {
 		if next, found := m.feed(raw, 5); found || next != 5 {
 			t.Errorf("%v: next %d, found %v", raw, next, found)
@@ -99,7 +109,7 @@ func TestGarbageProvesNothing(t *testing.T) {
 func FuzzMarkerSearch(f *testing.F) {
 	f.Add(encode([]logBatch{{7, 3, "", 1}, {7, 4, "commit", 2}}), int64(0))
 	f.Fuzz(func(t *testing.T, raw []byte, at int64) {
-		m := newMarkerSearch(branch(5), 5)
+		m := markersOf(branch(5), 5)
 		if next, _ := m.feed(raw, at); next < at {
 			t.Errorf("went back from %d to %d", at, next)
 		}
@@ -142,12 +152,12 @@ func TestWhatNobodyCanTellIsUnknown(t *testing.T) {
 	s.code = 90
 	s.state("Empty", 7, 9, -1)
 	for _, commit := range []bool{true, false} {
-		ans := settle(t, c, "tid", branch(endTxnBumps), commit)
+		ans := settle(t, c, "tid", branch(verdict.EndTxnBumps), commit)
 		if ans.Outcome != gtc.EndUnknown {
 			t.Errorf("commit %v: %+v, want unknown", commit, ans)
 		}
 	}
-	never := branch(endTxnBumps)
+	never := branch(verdict.EndTxnBumps)
 	never.AuditTopic, never.StartMillis = "", 0
 	if ans := settle(t, c, "tid", never, false); ans.Outcome != gtc.EndDone {
 		t.Errorf("abort of what was never seen open: %+v, want done", ans)
@@ -207,7 +217,7 @@ func TestAnAuditWaitsForTheRightToRead(t *testing.T) {
 			var on atomic.Bool
 			on.Store(true)
 			deny(a, &on)
-			for range 2 * auditTries {
+			for range 2 * verdict.AuditTries {
 				ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
 				if ans.Outcome != gtc.EndRetry {
 					t.Fatalf("%+v, want it asked again", ans)

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 // The two settings of a broker that allow transactions without timeout, and the
@@ -115,7 +116,7 @@ func (s *session) probe(ctx context.Context, node int32, id string) (code, err e
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID = id
 	req.ProducerID, req.ProducerEpoch = -1, 0
-	resp, err := ask[*kmsg.EndTxnResponse](ctx, s, node, pin(req, endTxnKeeps))
+	resp, err := ask[*kmsg.EndTxnResponse](ctx, s, node, pin(req, verdict.EndTxnKeeps))
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +157,7 @@ func (s *session) optedIn(ctx context.Context, node int32) (gtc.CheckResult, err
 			settings[c.Name] = *c.Value
 		}
 	}
-	if settings[twoPhaseCommitEnable] == "true" || settings[maxTimeoutMillis] == strconv.Itoa(unlimited) {
+	if settings[twoPhaseCommitEnable] == "true" || settings[maxTimeoutMillis] == strconv.Itoa(verdict.Unlimited) {
 		return gtc.CheckResult{}, nil
 	}
 	if len(settings) == 0 {
@@ -165,6 +166,6 @@ func (s *session) optedIn(ctx context.Context, node int32) (gtc.CheckResult, err
 	return gtc.CheckResult{
 		Code: gtc.CheckNotOptedIn,
 		Detail: fmt.Sprintf("cluster %q does not allow transactions without timeout: set %s=%d (it is %q) or %s=true (it is %q) on its brokers",
-			alias, maxTimeoutMillis, unlimited, settings[maxTimeoutMillis], twoPhaseCommitEnable, settings[twoPhaseCommitEnable]),
+			alias, maxTimeoutMillis, verdict.Unlimited, settings[maxTimeoutMillis], twoPhaseCommitEnable, settings[twoPhaseCommitEnable]),
 	}, nil
 }

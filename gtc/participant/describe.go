@@ -4,61 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
-
-// view is what the transaction coordinator of the cluster says about one
-// transactional id.
-type view struct {
-	state         string // Kafka's TransactionState, "" when there is no such id
-	producerID    int64
-	producerEpoch int16
-	timeoutMillis int32
-	// startMillis is when the transaction began, on the clock of the
-	// transaction coordinator; -1 before the first. 3.9.1 leaves the value of
-	// the last transaction there when the id is initialised anew (Empty).
-	startMillis int64
-	topics      []kmsg.DescribeTransactionsResponseTransactionStateTopic
-}
-
-// The states of Kafka's TransactionState that matter here. PrepareEpochFence is
-// never stored, and a Dead id is answered as not found.
-const (
-	stateEmpty          = "Empty"
-	stateOngoing        = "Ongoing"
-	statePrepareCommit  = "PrepareCommit"
-	statePrepareAbort   = "PrepareAbort"
-	stateCompleteCommit = "CompleteCommit"
-	stateCompleteAbort  = "CompleteAbort"
-)
-
-func (v view) String() string {
-	if v.state == "" {
-		return "no such transactional id"
-	}
-	return fmt.Sprintf("%s at producer id %d, epoch %d", v.state, v.producerID, v.producerEpoch)
-}
 
 // described answers one look at one id.
 type described struct {
-	view  view
+	view  verdict.View
 	err   error
 	given bool // false in the zero value: the answer left the id out
 }
 
 // describe looks at the id, together with whoever else looks at ids of the
 // same transaction coordinator.
-func (s *session) describe(ctx context.Context, id string) (view, brokerInfo, error) {
+func (s *session) describe(ctx context.Context, id string) (verdict.View, brokerInfo, error) {
 	node, err := s.coordinator(ctx, id)
 	if err != nil {
-		return view{}, brokerInfo{}, err
+		return verdict.View{}, brokerInfo{}, err
 	}
 	info, err := s.verify(ctx, node)
 	if err != nil {
 		s.moved(id)
-		return view{}, brokerInfo{}, err
+		return verdict.View{}, brokerInfo{}, err
 	}
 	got, err := s.peer(node).describing.do(ctx, id)
 	switch {
@@ -92,13 +63,30 @@ func (s *session) describeAt(ctx context.Context, node int32, ids []string) map[
 		d := described{given: true}
 		switch e := kerr.ErrorForCode(t.ErrorCode); {
 		case errors.Is(e, kerr.TransactionalIDNotFound):
-			d.view = view{producerID: -1, producerEpoch: -1, startMillis: -1}
+			d.view = verdict.View{ProducerID: -1, ProducerEpoch: -1, StartMillis: -1}
 		case e != nil:
 			d.err = e
 		default:
-			d.view = view{t.State, t.ProducerID, t.ProducerEpoch, t.TimeoutMillis, t.StartTimestamp, t.Topics}
+			d.view = viewOf(t)
 		}
 		out[t.TransactionalID] = d
 	}
 	return out
+}
+
+// viewOf also chooses the partition whose control markers are read if the outcome
+// must be proved later: a user topic when there is one, because __consumer_offsets
+// takes a permission of its own and is the busiest.
+func viewOf(t kmsg.DescribeTransactionsResponseTransactionState) verdict.View {
+	v := verdict.View{
+		State: verdict.State(t.State), ProducerID: t.ProducerID, ProducerEpoch: t.ProducerEpoch,
+		TimeoutMillis: t.TimeoutMillis, StartMillis: t.StartTimestamp,
+	}
+	for _, topic := range t.Topics {
+		better := v.AuditTopic == "" || strings.HasPrefix(v.AuditTopic, "__") && !strings.HasPrefix(topic.Topic, "__")
+		if len(topic.Partitions) > 0 && better {
+			v.AuditTopic, v.AuditPartition = topic.Topic, topic.Partitions[0]
+		}
+	}
+	return v
 }

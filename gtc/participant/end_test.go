@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 func TestCommitAndAbortOnKfake(t *testing.T) {
@@ -21,7 +22,7 @@ func TestCommitAndAbortOnKfake(t *testing.T) {
 	p.write("t")
 	ref := p.ref("A")
 	rec := prepared(t, c, "tid", ref)
-	if rec.EndTxnVersion != endTxnBumps || rec.AuditTopic != "t" || rec.StartMillis <= 0 {
+	if rec.EndTxnVersion != verdict.EndTxnBumps || rec.AuditTopic != "t" || rec.StartMillis <= 0 {
 		t.Errorf("record %+v, want EndTxn v5 and an audit in t from its start", rec)
 	}
 	ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
@@ -48,11 +49,11 @@ func TestAConnectionCutAroundEndTxn(t *testing.T) {
 		uncertain bool
 		next      int16 // epoch handed out after the retry; -1 = initialise again
 	}{
-		{"refused dial, v4", refuseDials, endTxnKeeps, false, 0},
+		{"refused dial, v4", refuseDials, verdict.EndTxnKeeps, false, 0},
 		// kgo had the bytes when the connection broke, so it may have left.
-		{"cut while writing, v5", cutBefore, endTxnBumps, true, 1},
-		{"answer lost, v5", cutAfter, endTxnBumps, true, 1},
-		{"answer lost, v4", cutAfter, endTxnKeeps, true, -1},
+		{"cut while writing, v5", cutBefore, verdict.EndTxnBumps, true, 1},
+		{"answer lost, v5", cutAfter, verdict.EndTxnBumps, true, 1},
+		{"answer lost, v4", cutAfter, verdict.EndTxnKeeps, true, -1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cut := &cutter{key: keyEndTxn}
@@ -88,11 +89,11 @@ func TestAConnectionCutAroundEndTxn(t *testing.T) {
 
 // Whatever can be asked again is, until the fault stops.
 func TestAFaultThatStopsIsOutlived(t *testing.T) {
-	for _, row := range Answers {
-		if row.CommitV5 != Retry && row.CommitV5 != Alarm {
+	for _, row := range verdict.Answers {
+		if row.CommitV5 != verdict.Retry && row.CommitV5 != verdict.Alarm {
 			continue
 		}
-		for _, version := range []int16{endTxnBumps, endTxnKeeps} {
+		for _, version := range []int16{verdict.EndTxnBumps, verdict.EndTxnKeeps} {
 			a := fake(t, "A")
 			c := drive(t, at("a", a.ListenAddrs()...))
 			p := newProducer(t, "tid", noTimeoutDuration, a.ListenAddrs()...)
@@ -105,17 +106,17 @@ func TestAFaultThatStopsIsOutlived(t *testing.T) {
 					return nil
 				}
 				resp := req.ResponseKind().(*kmsg.EndTxnResponse)
-				resp.ErrorCode, resp.ThrottleMillis = row.Code.Code, 10
+				resp.ErrorCode, resp.ThrottleMillis = row.Code, 10
 				return resp
 			})
 			for range 5 {
 				if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true}); ans.Outcome != gtc.EndRetry || ans.Uncertain {
-					t.Errorf("%s, v%d: %+v, want retry", row.Code.Message, version, ans)
+					t.Errorf("%s, v%d: %+v, want retry", row.Name, version, ans)
 				}
 			}
 			ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true})
 			if ans.Outcome != gtc.EndDone || ans.NextProducerEpoch < 0 || tries != 6 {
-				t.Errorf("%s, v%d, after %d tries: %+v, want done after 6", row.Code.Message, version, tries, ans)
+				t.Errorf("%s, v%d, after %d tries: %+v, want done after 6", row.Name, version, tries, ans)
 			}
 		}
 	}
@@ -153,8 +154,8 @@ func TestAddressesAreAskedForAgainAfterAFailure(t *testing.T) {
 func TestARepeatedV4EndDoesNotTouchTheNextTransaction(t *testing.T) {
 	s, c := newScripted(t)
 	s.state("Ongoing", 7, 3, 2000)
-	rec := branch(endTxnKeeps)
-	for range auditTries + 1 { // this process has not voted: it may be a repeat
+	rec := branch(verdict.EndTxnKeeps)
+	for range verdict.AuditTries + 1 { // this process has not voted: it may be a repeat
 		if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: rec, Commit: true}); ans.Outcome == gtc.EndDone {
 			t.Fatalf("%+v", ans)
 		}
@@ -201,7 +202,7 @@ func TestNothingIsEndedOnAnotherCluster(t *testing.T) {
 		c := drive(t, cfg)
 		ended := false
 		answer(b, keyEndTxn, func(*kmsg.EndTxnRequest) kmsg.Response { ended = true; return nil })
-		ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: branch(endTxnBumps), Commit: true})
+		ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: branch(verdict.EndTxnBumps), Commit: true})
 		if ans.Outcome != gtc.EndRetry || ended {
 			t.Errorf("%+v, EndTxn sent: %v; want retry and nothing sent", ans, ended)
 		}
@@ -244,7 +245,7 @@ func TestAnUnreachableClusterIsBoundedAndDelaysNobody(t *testing.T) {
 	rec := prepared(t, c, "tid", p.ref("A"))
 
 	gone := func(ctx context.Context, clusterID string, i int) {
-		p := branch(endTxnBumps)
+		p := branch(verdict.EndTxnBumps)
 		p.ClusterID, p.ProducerID = clusterID, int64(i)
 		if ans := c.End(ctx, gtc.EndTxn{ID: "tid", Participant: p, Commit: true}); ans.Outcome != gtc.EndRetry || ans.Uncertain {
 			t.Errorf("cluster %s is away: %+v, want retry, nothing sent", clusterID, ans)

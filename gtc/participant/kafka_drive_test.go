@@ -11,12 +11,13 @@ import (
 
 	clusters "github.com/kafka-gtc/kafka-gtc/conformance/cluster"
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
 func TestKafkaVotes(t *testing.T) {
 	forEachKafka(t, func(t *testing.T, k *kafka) {
-		v2 := k.version == endTxnBumps
+		v2 := k.version == verdict.EndTxnBumps
 		id := unique(t, "id")
 		p := k.producer(id, noTimeoutDuration)
 		ref := p.ref(k.c.ID)
@@ -33,19 +34,19 @@ func TestKafkaVotes(t *testing.T) {
 			}
 			return rec
 		}
-		vote(ref, gtc.VoteReadOnly, "nothing written")
+		vote(ref, gtc.VoteRefused, "nothing written")
 		p.write(k.topic)
 		rec := vote(ref, gtc.VotePrepared, "written")
 		if rec.EndTxnVersion != k.version || rec.AuditTopic != k.topic || rec.StartMillis <= 0 {
 			t.Errorf("record %+v: want EndTxn v%d and an audit of %s", rec, k.version, k.topic)
 		}
 		ans := settle(t, k.drive, id, rec, true)
-		k.until(id, stateCompleteCommit)
+		k.until(id, verdict.CompleteCommit)
 		next := ref
 		next.ProducerEpoch = ans.NextProducerEpoch
 		if v2 {
 			vote(ref, gtc.VoteRefused, "committed")
-			vote(next, gtc.VoteReadOnly, "nothing written since")
+			vote(next, gtc.VoteRefused, "nothing written since")
 		} else {
 			vote(next, gtc.VoteRefused, "committed, or nothing written since: the same epoch")
 		}
@@ -74,12 +75,12 @@ func TestKafkaEnds(t *testing.T) {
 	raw := func(commit bool) step {
 		return func(k *kafka, p *producer, rec txnlog.Participant) {
 			k.end(k.version, p.id, gtc.ParticipantRef{ProducerID: rec.ProducerID, ProducerEpoch: rec.ProducerEpoch}, commit)
-			k.until(p.id, map[bool]string{true: stateCompleteCommit, false: stateCompleteAbort}[commit])
+			k.until(p.id, map[bool]verdict.State{true: verdict.CompleteCommit, false: verdict.CompleteAbort}[commit])
 		}
 	}
 	nextOpen := func(k *kafka, p *producer, rec txnlog.Participant) {
 		ref := gtc.ParticipantRef{ProducerID: rec.ProducerID, ProducerEpoch: rec.ProducerEpoch}
-		if k.version == endTxnBumps {
+		if k.version == verdict.EndTxnBumps {
 			ref.ProducerEpoch++
 		}
 		k.add(p.id, ref)
@@ -177,7 +178,7 @@ func TestKafkaALateCopyCannotEndTheNextTransaction(t *testing.T) {
 		cut.mode.Store(passAll)
 		ans := settle(t, c, id, rec, true)
 		next := gtc.ParticipantRef{ProducerID: ans.NextProducerID, ProducerEpoch: ans.NextProducerEpoch}
-		if k.version == endTxnKeeps {
+		if k.version == verdict.EndTxnKeeps {
 			if ans.NextProducerEpoch != -1 {
 				t.Fatalf("%+v, want -1: a copy may be on its way", ans)
 			}
@@ -186,12 +187,12 @@ func TestKafkaALateCopyCannotEndTheNextTransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		k.until(id, map[bool]string{true: stateEmpty, false: stateCompleteCommit}[k.version == endTxnKeeps])
+		k.until(id, map[bool]verdict.State{true: verdict.Empty, false: verdict.CompleteCommit}[k.version == verdict.EndTxnKeeps])
 		k.add(id, next)
 		if code := k.end(k.version, id, ref, true); code != "PRODUCER_FENCED" {
 			t.Errorf("late copy: %s, want PRODUCER_FENCED", code)
 		}
-		k.until(id, stateOngoing)
+		k.until(id, verdict.Ongoing)
 	})
 }
 
@@ -221,7 +222,7 @@ func TestKafkaScan(t *testing.T) {
 		foreign.write(k.topic)
 
 		known := func(id string) bool { return len(id) > len(prefix) && id[:len(prefix)] == prefix }
-		k.until(done.id, stateCompleteCommit)
+		k.until(done.id, verdict.CompleteCommit)
 		found, ref := k.scan(known), open.ref(k.c.ID)
 		if len(found) != 1 || found[0].ID != open.id || found[0].ProducerID != ref.ProducerID ||
 			found[0].ProducerEpoch != ref.ProducerEpoch || found[0].EndTxnVersion != k.version || found[0].AuditTopic != k.topic {
@@ -278,7 +279,7 @@ func check(t *testing.T, c *Clusters, id, clusterID string) (got gtc.CheckResult
 
 // The cluster is killed between the decision and its end.
 func TestKafkaEndOutlivesABroker(t *testing.T) {
-	k := up(t, "participant-kill", clusters.V44, endTxnBumps)
+	k := up(t, "participant-kill", clusters.V44, verdict.EndTxnBumps)
 	t.Cleanup(func() { _ = k.c.Start(context.WithoutCancel(t.Context())) })
 	cfg := at("k", k.c.Bootstrap)
 	cfg.RequestTimeout = 2 * time.Second // of the requests to a broker that is dead
@@ -301,7 +302,7 @@ func TestKafkaEndOutlivesABroker(t *testing.T) {
 	if ans := settle(t, k.drive, id, rec, true); ans.Outcome != gtc.EndDone {
 		t.Errorf("%+v, want done", ans)
 	}
-	k.until(id, stateCompleteCommit)
+	k.until(id, verdict.CompleteCommit)
 	if n := visible(t, k.topic, k.c.Bootstrap); n != 1 {
 		t.Errorf("%d records visible, want 1", n)
 	}

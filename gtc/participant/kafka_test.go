@@ -15,6 +15,7 @@ import (
 
 	clusters "github.com/kafka-gtc/kafka-gtc/conformance/cluster"
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 // The real clusters, and the EndTxn version that their feature asks for.
@@ -23,9 +24,9 @@ var real = []struct {
 	profile clusters.Profile
 	version int16
 }{
-	{"v44", clusters.V44, endTxnBumps},
-	{"v44tv1", clusters.V44TV1, endTxnKeeps},
-	{"v391", clusters.V391, endTxnKeeps},
+	{"v44", clusters.V44, verdict.EndTxnBumps},
+	{"v44tv1", clusters.V44TV1, verdict.EndTxnKeeps},
+	{"v391", clusters.V391, verdict.EndTxnKeeps},
 }
 
 func forEachKafka(t *testing.T, f func(t *testing.T, k *kafka)) {
@@ -114,7 +115,7 @@ func (k *kafka) end(version int16, id string, ref gtc.ParticipantRef, commit boo
 		got := k.ask(pin(req, version)).(*kmsg.EndTxnResponse)
 		var code *kerr.Error
 		switch err := kerr.ErrorForCode(got.ErrorCode); {
-		case err == nil && version == endTxnKeeps:
+		case err == nil && version == verdict.EndTxnKeeps:
 			return "ok"
 		case err == nil && got.ProducerID != ref.ProducerID:
 			return fmt.Sprintf("ok, new producer id, epoch %d", got.ProducerEpoch)
@@ -133,7 +134,7 @@ func (k *kafka) end(version int16, id string, ref gtc.ParticipantRef, commit boo
 func (k *kafka) init(id string, pid int64, epoch int16) (int64, int16, error) {
 	k.t.Helper()
 	req := kmsg.NewPtrInitProducerIDRequest()
-	req.TransactionalID, req.TransactionTimeoutMillis = &id, unlimited
+	req.TransactionalID, req.TransactionTimeoutMillis = &id, verdict.Unlimited
 	req.ProducerID, req.ProducerEpoch = pid, epoch
 	for {
 		got := k.ask(req).(*kmsg.InitProducerIDResponse)
@@ -145,10 +146,10 @@ func (k *kafka) init(id string, pid int64, epoch int16) (int64, int16, error) {
 	}
 }
 
-func (k *kafka) describe(id string) (view, error) {
+func (k *kafka) describe(id string) (verdict.View, error) {
 	s, err := k.drive.all[0].session(k.t.Context())
 	if err != nil {
-		return view{}, err
+		return verdict.View{}, err
 	}
 	v, _, err := s.describe(k.t.Context(), id)
 	return v, err
@@ -156,11 +157,11 @@ func (k *kafka) describe(id string) (view, error) {
 
 // until looks again after an error too: a broker that was just started closes
 // connections once more while its listeners come up.
-func (k *kafka) until(id, state string) view {
+func (k *kafka) until(id string, state verdict.State) verdict.View {
 	k.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		v, err := k.describe(id)
-		if err == nil && v.state == state {
+		if err == nil && v.State == state {
 			return v
 		}
 		if time.Now().After(deadline) {
@@ -179,7 +180,7 @@ func TestKafkaAnswers(t *testing.T) {
 				p := k.producer(id, row.timeout())
 				got := row.run(k, p, p.ref(k.c.ID))
 				want := row.v5
-				if k.version == endTxnKeeps {
+				if k.version == verdict.EndTxnKeeps {
 					want = row.v4
 				}
 				if got != want {
@@ -229,14 +230,14 @@ var answerRows = []answerRow{
 		if err := p.cl.EndTransaction(k.t.Context(), kgo.TryCommit); err != nil {
 			k.t.Fatal(err)
 		}
-		k.until(p.id, stateCompleteCommit)
+		k.until(p.id, verdict.CompleteCommit)
 		p.write(k.topic)
 		code := k.end(k.version, p.id, ref, true)
-		next := stateOngoing
+		next := verdict.Ongoing
 		if code == "ok" {
-			next = stateCompleteCommit
+			next = verdict.CompleteCommit
 		}
-		return code + ", next " + k.until(p.id, next).state
+		return code + ", next " + string(k.until(p.id, next).State)
 	}, false},
 	{"commit E, nothing added", "INVALID_TXN_STATE", "INVALID_TXN_STATE", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
 		return k.end(k.version, p.id, ref, true)
@@ -246,12 +247,12 @@ var answerRows = []answerRow{
 	}, false},
 	{"commit E after the cluster aborted it", "INVALID_TXN_STATE", "PRODUCER_FENCED", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
 		p.write(k.topic)
-		k.until(p.id, stateCompleteAbort)
+		k.until(p.id, verdict.CompleteAbort)
 		return k.end(k.version, p.id, ref, true)
 	}, true},
 	{"abort E after the cluster aborted it", "ok, E+1", "PRODUCER_FENCED", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
 		p.write(k.topic)
-		k.until(p.id, stateCompleteAbort)
+		k.until(p.id, verdict.CompleteAbort)
 		return k.end(k.version, p.id, ref, false)
 	}, true},
 	{"commit E after a re-init", "PRODUCER_FENCED", "PRODUCER_FENCED", func(k *kafka, p *producer, ref gtc.ParticipantRef) string {
@@ -287,18 +288,18 @@ func TestKafkaLateInitProducerIDAbortsALaterTransaction(t *testing.T) {
 		if !errors.Is(err, kerr.ProducerFenced) {
 			t.Errorf("%v, want PRODUCER_FENCED", err)
 		}
-		k.until(id, stateCompleteAbort) // and yet
+		k.until(id, verdict.CompleteAbort) // and yet
 	})
 }
 
 // The end of epoch 32766 hands out another producer id; a repeat is recognised,
 // and the audit's start time ties the two together.
 func TestKafkaEpochCeiling(t *testing.T) {
-	k := up(t, "v44", clusters.V44, endTxnBumps)
+	k := up(t, "v44", clusters.V44, verdict.EndTxnBumps)
 	id := unique(t, "id")
 	first := k.producer(id, noTimeoutDuration).ref(k.c.ID)
 	ref := first
-	for ref.ProducerEpoch < lastEpoch {
+	for ref.ProducerEpoch < verdict.LastEpoch {
 		req := kmsg.NewPtrEndTxnRequest()
 		req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, ref.ProducerID, ref.ProducerEpoch
 		switch got := k.ask(req).(*kmsg.EndTxnResponse); got.ErrorCode {
@@ -315,12 +316,12 @@ func TestKafkaEpochCeiling(t *testing.T) {
 	if ans.Outcome != gtc.EndDone || ans.NextProducerID == ref.ProducerID || ans.NextProducerEpoch != 0 {
 		t.Fatalf("%+v, want done and (another producer id, 0)", ans)
 	}
-	seen := k.until(id, stateCompleteCommit)
+	k.until(id, verdict.CompleteCommit)
 	if again := settle(t, k.drive, id, rec, true); again != ans {
 		t.Errorf("repeated: %+v, want %+v", again, ans)
 	}
-	if got := seen.outcome(rec, endTxnBumps, false); got != committed {
-		t.Errorf("the state proves %d, want committed", got)
+	if other := settle(t, k.drive, id, rec, false); other.Outcome != gtc.EndCommitted {
+		t.Errorf("abort asked: %+v, want the state to prove that it is committed", other)
 	}
 	next := gtc.ParticipantRef{ClusterID: k.c.ID, ProducerID: ans.NextProducerID, ProducerEpoch: 0}
 	k.add(id, next)

@@ -7,12 +7,7 @@
 //	End    end it as decided, and what came of it (after the decision)
 //	Scan   which transactions are open?           (recovery)
 //
-// The package decides nothing about global transactions. It turns answers of
-// Kafka into what they prove, and says "not proved" (gtc.EndRetry,
-// gtc.VoteUnavailable, an error of Scan) rather than guess. What each answer to
-// EndTxn proves is the table Answers; what a look at the transaction
-// coordinator's state proves is view.outcome; what control markers prove is in
-// audit.go.
+// The package asks and sends; what the answers prove is decided in gtc/verdict.
 //
 // Every call has its own deadline, and clusters share nothing, so a cluster
 // that accepts connections and never answers delays nobody else.

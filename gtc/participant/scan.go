@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 const transactionStateTopic = "__transaction_state"
@@ -123,7 +124,7 @@ func (s *session) list(ctx context.Context, node int32) ([]string, error) {
 		return nil, err
 	}
 	req := kmsg.NewPtrListTransactionsRequest()
-	req.StateFilters = []string{stateOngoing}
+	req.StateFilters = []string{string(verdict.Ongoing)}
 	resp, err := ask[*kmsg.ListTransactionsResponse](ctx, s, node, req)
 	if err != nil {
 		return nil, err
@@ -151,18 +152,16 @@ func (s *session) lookAt(ctx context.Context, ids []string) ([]gtc.OpenTransacti
 		switch {
 		case err != nil:
 			errs[i] = fmt.Errorf("transactional id %q: %w", ids[i], err)
-		case seen.state == stateOngoing:
-			looks[i] = seen.open(ids[i], info)
+		case seen.State == verdict.Ongoing:
+			looks[i] = openOf(ids[i], seen, info)
 		}
 	})
 	return slices.DeleteFunc(looks, func(o gtc.OpenTransaction) bool { return o.ID == "" }), errs
 }
 
-func (v view) open(id string, info brokerInfo) gtc.OpenTransaction {
-	o := gtc.OpenTransaction{
-		ID: id, ProducerID: v.producerID, ProducerEpoch: v.producerEpoch,
-		EndTxnVersion: info.endTxnVersion(), StartMillis: v.startMillis,
+func openOf(id string, v verdict.View, info brokerInfo) gtc.OpenTransaction {
+	return gtc.OpenTransaction{
+		ID: id, ProducerID: v.ProducerID, ProducerEpoch: v.ProducerEpoch, EndTxnVersion: info.endTxnVersion(),
+		StartMillis: v.StartMillis, AuditTopic: v.AuditTopic, AuditPartition: v.AuditPartition,
 	}
-	o.AuditTopic, o.AuditPartition, _ = v.auditPartition()
-	return o
 }

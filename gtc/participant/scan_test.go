@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 func mine(id string) bool { return strings.HasPrefix(id, "mine-") }
@@ -44,7 +45,7 @@ func TestScanFindsOpenTransactionsOfKnownIDsOnly(t *testing.T) {
 		t.Fatalf("open %v, %v; want %v", ids(open), err, want)
 	}
 	for _, o := range open {
-		if o.EndTxnVersion != endTxnBumps || o.AuditTopic != "t" || o.StartMillis <= 0 {
+		if o.EndTxnVersion != verdict.EndTxnBumps || o.AuditTopic != "t" || o.StartMillis <= 0 {
 			t.Errorf("%+v: want EndTxn v5, audit of t, and the start", o)
 		}
 	}

@@ -12,9 +12,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 const (
+	keyEndTxn = 26
 	// trustBrokerMillis is how long what a broker said about itself (which
 	// cluster, which features) is believed on a connection that stays open.
 	// The finalized transaction.version of a running cluster can change.
@@ -71,9 +74,9 @@ type brokerInfo struct {
 // end is fenced (measured). kgo and the Java client decide the same way.
 func (b brokerInfo) endTxnVersion() int16 {
 	if b.txnVersion >= 2 {
-		return endTxnBumps
+		return verdict.EndTxnBumps
 	}
-	return endTxnKeeps
+	return verdict.EndTxnKeeps
 }
 
 func newSession(c *cluster) (*session, error) {
@@ -212,7 +215,7 @@ func (s *session) features(ctx context.Context, node int32) (brokerInfo, error) 
 			info.txnVersion = f.MaxVersionLevel
 		}
 	}
-	if resp.FinalizedFeaturesEpoch < 0 && info.endTxnMax >= endTxnBumps {
+	if resp.FinalizedFeaturesEpoch < 0 && info.endTxnMax >= verdict.EndTxnBumps {
 		// A broker that has just started does not know the features yet.
 		// Taken for "no features" it would be told EndTxn v4.
 		return brokerInfo{}, fmt.Errorf("broker %d does not know the finalized features yet", node)

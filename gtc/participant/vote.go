@@ -3,16 +3,10 @@ package participant
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
-
-// unlimited is the transaction timeout that both ways to opt in store, and the
-// only one that never ends a prepared transaction: 2,147,483,647 ms. (Brokers
-// that do not know KIP-939, seen in 3.9.1 and 4.0.0, end it after these 24.8
-// days, TransactionStateManager.timedOutTransactions; there is no longer one.)
-const unlimited = 1<<31 - 1
 
 // Vote looks at every participant transaction, all clusters at once, and says
 // for each, in order, whether it can be committed. It returns when all have
@@ -38,8 +32,8 @@ func (c *Clusters) vote(ctx context.Context, id string, ref gtc.ParticipantRef) 
 		v, err = cl.look(ctx, id, ref)
 	} else if v.Code != gtc.VotePrepared {
 		// Only "prepared" is believed at once. A broker that has lost the
-		// leadership and does not know yet answers from its cache of before;
-		// its "Empty" would leave a written participant out of a commit.
+		// leadership and does not know yet answers from its cache of before,
+		// and nothing of what it says would let the transaction commit.
 		v, err = cl.lookAfresh(ctx, id, ref)
 	}
 	if err != nil {
@@ -73,66 +67,5 @@ func (s *session) vote(ctx context.Context, id string, ref gtc.ParticipantRef) (
 	if err != nil {
 		return gtc.Vote{}, err
 	}
-	return seen.vote(ref, info), nil
-}
-
-// vote is what the look at one participant transaction means before the
-// decision.
-func (v view) vote(ref gtc.ParticipantRef, info brokerInfo) gtc.Vote {
-	refused := func(format string, args ...any) gtc.Vote {
-		return gtc.Vote{Code: gtc.VoteRefused, Detail: fmt.Sprintf(format, args...)}
-	}
-	same := v.producerID == ref.ProducerID && v.producerEpoch == ref.ProducerEpoch
-	switch v.state {
-	case stateOngoing:
-		topic, partition, ok := v.auditPartition()
-		switch {
-		case !same:
-			return refused("fenced: another transaction is open (%v)", v)
-		case v.timeoutMillis != unlimited:
-			return refused("its transaction timeout is %d ms, so the cluster may abort it by itself; the producer must ask for %d", v.timeoutMillis, unlimited)
-		case !ok:
-			return refused("it is open and has no partitions")
-		}
-		return gtc.Vote{
-			Code: gtc.VotePrepared, EndTxnVersion: info.endTxnVersion(),
-			AuditTopic: topic, AuditPartition: partition, StartMillis: v.startMillis,
-		}
-	case stateEmpty:
-		if !same {
-			return refused("fenced: the producer was initialised again (%v)", v)
-		}
-		return gtc.Vote{Code: gtc.VoteReadOnly, EndTxnVersion: info.endTxnVersion()}
-	case statePrepareCommit, statePrepareAbort, stateCompleteCommit, stateCompleteAbort:
-		if !same {
-			return refused("it has ended (%v)", v)
-		}
-		if info.endTxnVersion() < endTxnBumps {
-			// Either nothing was written since the last transaction, or
-			// this one was ended by someone else: the epoch is the same.
-			return refused("it has ended or was never begun, and on transaction.version %d these look the same (%v); leave out a participant that was not written to", info.txnVersion, v)
-		}
-		// The state is of the transaction before: its end began this epoch,
-		// and under this epoch nothing was written.
-		return gtc.Vote{Code: gtc.VoteReadOnly, EndTxnVersion: info.endTxnVersion()}
-	case "":
-		return refused("the cluster does not know the transactional id")
-	default:
-		return refused("it is in a state unknown to this coordinator (%v)", v)
-	}
-}
-
-// auditPartition chooses the partition whose control markers are read if the
-// outcome must be proved later: a user topic when there is one, because
-// __consumer_offsets takes a permission of its own and is the busiest.
-func (v view) auditPartition() (topic string, partition int32, ok bool) {
-	for _, t := range v.topics {
-		if len(t.Partitions) == 0 {
-			continue
-		}
-		if !ok || strings.HasPrefix(topic, "__") && !strings.HasPrefix(t.Topic, "__") {
-			topic, partition, ok = t.Topic, t.Partitions[0], true
-		}
-	}
-	return topic, partition, ok
+	return verdict.Vote(seen, ref, info.endTxnVersion()), nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 // blackHole accepts connections and never answers.
@@ -55,63 +56,6 @@ func portOf(t *testing.T, addr string) int {
 	return n
 }
 
-func TestVoteForEachState(t *testing.T) {
-	ref := gtc.ParticipantRef{ClusterID: "A", ProducerID: 7, ProducerEpoch: 3}
-	topics := []kmsg.DescribeTransactionsResponseTransactionStateTopic{
-		{Topic: "__consumer_offsets", Partitions: []int32{9}}, {Topic: "t", Partitions: []int32{4, 5}},
-	}
-	offsetsOnly := topics[:1]
-	const v2, v1 = int16(2), int16(1)
-	for _, tc := range []struct {
-		name    string
-		v       view
-		version int16
-		want    gtc.VoteCode
-	}{
-		{"ongoing", view{"Ongoing", 7, 3, unlimited, 1000, topics}, v2, gtc.VotePrepared},
-		{"ongoing, version 1", view{"Ongoing", 7, 3, unlimited, 1000, topics}, v1, gtc.VotePrepared},
-		{"only group offsets is not empty", view{"Ongoing", 7, 3, unlimited, 1000, offsetsOnly}, v2, gtc.VotePrepared},
-		{"has a timeout", view{"Ongoing", 7, 3, unlimited - 1, 1000, topics}, v2, gtc.VoteRefused},
-		{"no partitions", view{"Ongoing", 7, 3, unlimited, 1000, nil}, v2, gtc.VoteRefused},
-		{"another epoch", view{"Ongoing", 7, 4, unlimited, 1000, topics}, v2, gtc.VoteRefused},
-		{"another producer id", view{"Ongoing", 8, 3, unlimited, 1000, topics}, v2, gtc.VoteRefused},
-		{"empty", view{"Empty", 7, 3, unlimited, -1, nil}, v2, gtc.VoteReadOnly},
-		{"empty, version 1", view{"Empty", 7, 3, unlimited, -1, nil}, v1, gtc.VoteReadOnly},
-		{"initialised again", view{"Empty", 7, 5, unlimited, -1, nil}, v2, gtc.VoteRefused},
-		{"untouched since a commit", view{"CompleteCommit", 7, 3, unlimited, 500, nil}, v2, gtc.VoteReadOnly},
-		{"untouched since an abort", view{"CompleteAbort", 7, 3, unlimited, 500, nil}, v2, gtc.VoteReadOnly},
-		{"untouched, the last end under way", view{"PrepareCommit", 7, 3, unlimited, 500, topics}, v2, gtc.VoteReadOnly},
-		{"ended", view{"CompleteCommit", 7, 4, unlimited, 1000, nil}, v2, gtc.VoteRefused},
-		{"timed out", view{"CompleteAbort", 7, 4, unlimited, 1000, nil}, v2, gtc.VoteRefused},
-		{"ambiguous on version 1", view{"CompleteCommit", 7, 3, unlimited, 500, nil}, v1, gtc.VoteRefused},
-		{"ambiguous on version 1, abort", view{"CompleteAbort", 7, 3, unlimited, 500, nil}, v1, gtc.VoteRefused},
-		{"unknown id", view{"", -1, -1, 0, -1, nil}, v2, gtc.VoteRefused},
-		{"unknown state", view{"Novel", 7, 3, unlimited, 1000, topics}, v2, gtc.VoteRefused},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := tc.v.vote(ref, brokerInfo{txnVersion: tc.version})
-			if got.Code != tc.want {
-				t.Fatalf("vote %d (%s), want %d", got.Code, got.Detail, tc.want)
-			}
-			if got.Code == gtc.VoteRefused && got.Detail == "" {
-				t.Error("refused without a reason")
-			}
-			if got.Code == gtc.VotePrepared {
-				wantTopic, wantPartition := "t", int32(4)
-				if len(tc.v.topics) == 1 {
-					wantTopic, wantPartition = "__consumer_offsets", 9
-				}
-				if got.AuditTopic != wantTopic || got.AuditPartition != wantPartition || got.StartMillis != 1000 {
-					t.Errorf("audit %s-%d from %d, want %s-%d from 1000", got.AuditTopic, got.AuditPartition, got.StartMillis, wantTopic, wantPartition)
-				}
-				if want := map[int16]int16{2: 5, 1: 4}[tc.version]; got.EndTxnVersion != want {
-					t.Errorf("EndTxn v%d, want v%d", got.EndTxnVersion, want)
-				}
-			}
-		})
-	}
-}
-
 // A broker that lost its leadership answers "Empty" from its cache of before;
 // believed, that would leave a written participant out of the commit.
 func TestAStaleEmptyIsNotAVote(t *testing.T) {
@@ -128,7 +72,7 @@ func TestAStaleEmptyIsNotAVote(t *testing.T) {
 		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
 		st := kmsg.NewDescribeTransactionsResponseTransactionState()
 		st.TransactionalID, st.State = "tid", "Empty"
-		st.ProducerID, st.ProducerEpoch, st.TimeoutMillis = ref.ProducerID, ref.ProducerEpoch, unlimited
+		st.ProducerID, st.ProducerEpoch, st.TimeoutMillis = ref.ProducerID, ref.ProducerEpoch, verdict.Unlimited
 		resp.TransactionStates = append(resp.TransactionStates, st)
 		return resp
 	})
@@ -224,4 +168,28 @@ func TestVotesAreInOrderAndPerCluster(t *testing.T) {
 	}
 	contains(t, votes[2].Detail, `"nope"`)
 	contains(t, votes[2].Detail, "a=A, b=B")
+}
+
+// The partition to be audited is one of the application's where there is one.
+func TestTheAuditPartitionIsOfTheApplication(t *testing.T) {
+	offsets := kmsg.DescribeTransactionsResponseTransactionStateTopic{Topic: "__consumer_offsets", Partitions: []int32{9}}
+	app := kmsg.DescribeTransactionsResponseTransactionStateTopic{Topic: "t", Partitions: []int32{4, 5}}
+	other := kmsg.DescribeTransactionsResponseTransactionStateTopic{Topic: "u", Partitions: []int32{1}}
+	hidden := kmsg.DescribeTransactionsResponseTransactionStateTopic{Topic: "v"}
+	for _, tc := range []struct {
+		topics    []kmsg.DescribeTransactionsResponseTransactionStateTopic
+		topic     string
+		partition int32
+	}{
+		{[]kmsg.DescribeTransactionsResponseTransactionStateTopic{offsets, app, other}, "t", 4},
+		{[]kmsg.DescribeTransactionsResponseTransactionStateTopic{hidden, app, offsets}, "t", 4},
+		{[]kmsg.DescribeTransactionsResponseTransactionStateTopic{offsets}, "__consumer_offsets", 9},
+		{[]kmsg.DescribeTransactionsResponseTransactionStateTopic{hidden}, "", 0},
+		{nil, "", 0},
+	} {
+		v := viewOf(kmsg.DescribeTransactionsResponseTransactionState{Topics: tc.topics})
+		if v.AuditTopic != tc.topic || v.AuditPartition != tc.partition {
+			t.Errorf("%v: %s-%d, want %s-%d", tc.topics, v.AuditTopic, v.AuditPartition, tc.topic, tc.partition)
+		}
+	}
 }

@@ -228,7 +228,7 @@ func (s *Service) tell(n news) {
 			s.metrics.votesRefused.WithLabelValues(cluster, "refused").Inc()
 		case gtc.VoteUnavailable:
 			s.metrics.votesRefused.WithLabelValues(cluster, "unavailable").Inc()
-		case gtc.VotePrepared, gtc.VoteReadOnly:
+		case gtc.VotePrepared:
 		}
 	}
 	for _, p := range n.torn {

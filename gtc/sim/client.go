@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
@@ -343,7 +344,7 @@ func (w *world) fromCluster(m message) {
 		return
 	}
 	c.todo &^= bit
-	if m.code == none {
+	if m.code == none && m.producer.epoch <= verdict.LastEpoch {
 		c.producers[m.cluster] = m.producer
 	} else {
 		c.stale |= bit

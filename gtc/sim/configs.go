@@ -108,7 +108,7 @@ func searched(mutant Mutant, clients int, versions []int16, sets []set, b budget
 		w.hosts[h].clock = gtc.Time{Mono: 1000, Wall: 1000}
 	}
 	for k, v := range versions {
-		w.clusters[k] = cluster{version: v, maxEpoch: 32766}
+		w.clusters[k] = cluster{version: v}
 	}
 	for i := range w.clients {
 		w.clients[i].txn = -1

@@ -253,12 +253,13 @@ func (w *world) breakConnection(i int) {
 		w.take(i)
 	}
 	host := &w.hosts[m.host]
+	e := w.ending(m.host, m.order)
+	e.Lost(errUnreachable, true)
 	if at := host.attempt(m.order); at != nil {
-		at.busy, at.uncertain = false, true
+		at.busy = false
 	}
-	a := answer{next: again, version: m.order.version, uncertain: true}
 	w.send(message{
-		kind: endTxnReply, host: m.host, term: m.term, connected: true, order: m.order, concluded: true, answer: a,
+		kind: endTxnReply, host: m.host, term: m.term, connected: true, order: m.order, concluded: true, answer: compact(e.Answer()),
 	})
 }
 
@@ -337,7 +338,7 @@ func (w *world) pendingOn(h, k int8) (orders []endOrder) {
 	for _, p := range v.Participants {
 		if clusterOf(p.ClusterID) == k && p.State == txnlog.ParticipantPending {
 			orders = append(orders, endOrder{
-				cluster: k, producer: producerOf(p.ProducerID, p.ProducerEpoch), start: int16(p.StartMillis), sequence: v.Sequence,
+				cluster: k, producer: producerOf(p.ProducerID, p.ProducerEpoch), start: startOf(p.StartMillis), sequence: v.Sequence,
 			})
 		}
 	}

@@ -1,97 +1,60 @@
 package sim
 
 import (
+	"errors"
+
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
+	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
-// This file is what gtc/participant does, in the words of the model: the vote,
-// what an answer to EndTxn proves, and what a look at the state proves.
+// This file is what gtc/participant is around gtc/verdict: it asks the model of a
+// cluster what the verdict wants to know.
 
-// attempt is what one process knows of the ends that it sent for one
-// participant transaction.
+// attempt is what one process knows of the ends of one participant transaction.
 type attempt struct {
-	cluster   int8
-	producer  producer
-	busy      bool
-	sent      bool
-	uncertain bool
-}
-
-// vote is what a look at one participant means before the decision.
-func (c *cluster) vote(p producer) gtc.Vote {
-	v := gtc.Vote{Code: gtc.VoteRefused, EndTxnVersion: c.version, Detail: "refused"}
-	switch {
-	case c.down:
-		v.Code, v.Detail = gtc.VoteUnavailable, "unavailable"
-	case !c.known || c.now != p:
-	case c.state == ongoing:
-		v.Code, v.Detail = gtc.VotePrepared, ""
-		v.AuditTopic, v.StartMillis = auditTopic, int64(c.start)
-	}
-	return v
+	verdict.Attempt
+	cluster  int8
+	producer producer
+	busy     bool
 }
 
 const auditTopic = "t"
 
-// finding is what is known of one participant transaction.
-type finding int8
+// millis is the clock of the clusters: a transaction begins a while after the one
+// before, so that the skew between brokers does not matter.
+func millis(start int16) int64 { return int64(start) * 10_000 }
 
-const (
-	movedOn finding = iota
-	stillOpen
-	ending
-	neverBegun
-	committed
-	aborted
-)
+func startOf(millis int64) int16 { return int16(millis / 10_000) }
 
-// look is what the state proves about the transaction of an order
-// (view.outcome of the driver).
-func (c *cluster) look(o endOrder) finding {
+// view is what DescribeTransactions shows.
+func (c *cluster) view() verdict.View {
 	if !c.known {
-		return movedOn
+		return verdict.View{ProducerID: -1, ProducerEpoch: -1, StartMillis: -1}
 	}
-	same := c.now == o.producer
-	sameStart := o.start == 0 || o.start == c.start
-	switch {
-	case c.state == ongoing && same && sameStart:
-		return stillOpen
-	case c.state == ongoing:
-		return movedOn
-	case c.state == empty && same && o.start == 0:
-		return neverBegun
-	case c.state == empty:
-		return movedOn
-	case c.version >= bumps && same && o.start == 0:
-		return neverBegun
-	case c.version >= bumps && same, !sameStart, !c.endOf(o):
-		return movedOn
-	case c.state == completeAbort:
-		return aborted
-	case c.state != completeCommit:
-		return ending
-	case c.version < bumps && o.start == 0 && !o.onePhase:
-		return movedOn // it may be the commit of the transaction before
+	v := verdict.View{
+		State: verdict.State(c.state.String()), ProducerID: int64(c.now.id), ProducerEpoch: c.now.epoch,
+		TimeoutMillis: verdict.Unlimited, StartMillis: millis(c.start),
 	}
-	return committed
+	if c.state == ongoing {
+		v.AuditTopic = auditTopic
+	}
+	return v
 }
 
-// endOf reports whether the present producer id and epoch can be what the end
-// of the order's transaction left.
-func (c *cluster) endOf(o endOrder) bool {
-	p := o.producer
-	known := o.start != 0 || o.onePhase
-	same, next := c.now.epoch == p.epoch, c.now.epoch == p.epoch+1
-	switch {
-	case c.now.id != p.id:
-		return c.version >= bumps && p.epoch == c.maxEpoch && c.now.epoch == 0 && known
-	case c.version >= bumps:
-		return next
+// audit reads the partition of the cluster from its beginning.
+func (w *world) audit(c *cluster, o endOrder, version int16) (commit bool, err error) {
+	if w.retention {
+		return false, verdict.ErrNoMarker
 	}
-	// Not for an only participant whose start is unknown: a coordinator that
-	// was superseded may ask for the commit of the session before, which has
-	// happened, and CompleteAbort at the next epoch is of the session after.
-	return same || next && o.start != 0
+	found := verdict.NewMarkers(o.participant(), version)
+	for _, m := range c.history {
+		found.Records(int64(m.producer.id), m.producer.epoch)
+		if m.ended != ongoing {
+			found.Marker(int64(m.producer.id), m.markerEpoch, m.ended == completeCommit, millis(m.start)+5_000)
+		}
+	}
+	return found.Result()
 }
 
 // endOrder is one EndTxn effect as the driver sees it, and what only the
@@ -116,6 +79,17 @@ func orderOf(e gtc.EndTxn) endOrder {
 	}
 }
 
+func (o endOrder) participant() txnlog.Participant {
+	p := txnlog.Participant{
+		ClusterID: clusterIDs[o.cluster], ProducerID: int64(o.producer.id), ProducerEpoch: o.producer.epoch,
+		EndTxnVersion: o.version, StartMillis: millis(o.start),
+	}
+	if o.start != 0 {
+		p.AuditTopic = auditTopic
+	}
+	return p
+}
+
 func producerOf(id int64, epoch int16) producer { return producer{int16(id), epoch} }
 
 func (h *host) attempt(o endOrder) *attempt {
@@ -127,14 +101,13 @@ func (h *host) attempt(o endOrder) *attempt {
 	return nil
 }
 
-// voted notes that this process saw the transaction open, so that no end of it
-// was sent before.
+// voted notes that this process saw the transaction open.
 func (h *host) voted(o endOrder) {
 	switch at := h.attempt(o); {
 	case at == nil:
-		h.attempts = append(h.attempts, attempt{cluster: o.cluster, producer: o.producer})
+		h.attempts = append(h.attempts, attempt{Attempt: verdict.Voted(), cluster: o.cluster, producer: o.producer})
 	case !at.busy:
-		at.sent, at.uncertain = false, false
+		at.Attempt = verdict.Voted()
 	}
 }
 
@@ -147,13 +120,12 @@ func (h *host) settled(o endOrder) {
 	}
 }
 
-// startEnd begins to carry an EndTxn effect out: below v5 with a look first
-// when an earlier end may have taken effect, then the request.
+// startEnd begins to carry an EndTxn effect out.
 func (w *world) startEnd(h int8, o endOrder) {
 	host := &w.hosts[h]
 	at := host.attempt(o)
 	if at == nil {
-		host.attempts = append(host.attempts, attempt{cluster: o.cluster, producer: o.producer, uncertain: true})
+		host.attempts = append(host.attempts, attempt{Attempt: verdict.Unvoted(), cluster: o.cluster, producer: o.producer})
 		at = &host.attempts[len(host.attempts)-1]
 	}
 	if at.busy {
@@ -161,31 +133,61 @@ func (w *world) startEnd(h int8, o endOrder) {
 		return
 	}
 	at.busy = true
+	e := w.ending(h, o)
+	w.carryOn(e, o)
+	if o.version = e.Version(); e.Next() == verdict.AskEnd {
+		w.send(message{kind: endTxn, host: h, term: w.hosts[h].term.claim, connected: true, order: o})
+		return
+	}
+	w.endReply(h, o, e.Answer())
+}
+
+// ending makes the verdict's try for an order. It keeps nothing that its order and
+// the attempt do not say, so it is made anew when the answer comes.
+func (w *world) ending(h int8, o endOrder) *verdict.Ending {
+	at := w.hosts[h].attempt(o)
+	if at == nil {
+		at = &attempt{Attempt: verdict.Unvoted()}
+	}
+	return verdict.NewEnding(gtc.EndTxn{
+		ID: globalID, Sequence: o.sequence, Participant: o.participant(), Commit: o.commit, OnePhase: o.onePhase,
+		Fenced: o.fenced || w.mutant == unfencedOnePhase,
+	}, &at.Attempt)
+}
+
+var errUnreachable = errors.New("unreachable")
+
+// carryOn asks what can be asked at once. The first EndTxn cannot: it is on its way
+// for a while. One over fresh connections is taken to arrive at once.
+func (w *world) carryOn(e *verdict.Ending, o endOrder) {
 	c := &w.clusters[o.cluster]
-	if o.version == 0 {
-		o.version = c.version
-	}
-	if c.down {
-		w.endReply(h, o, gtc.EndAnswer{Detail: "unreachable"})
-		return
-	}
-	if o.version < bumps && o.onePhase && o.commit && !o.fenced && w.mutant != unfencedOnePhase {
-		w.endReply(h, o, gtc.EndAnswer{Outcome: gtc.EndUnfenced})
-		return
-	}
-	if o.version < bumps && (at.sent || at.uncertain) {
-		switch c.look(o) {
-		case stillOpen:
-		case ending:
-			w.endReply(h, o, gtc.EndAnswer{Detail: "its end is being carried out"})
+	for {
+		switch ask := e.Next(); {
+		case ask == verdict.AskNothing, ask == verdict.AskEnd && !e.Anew():
 			return
-		case movedOn, neverBegun, committed, aborted:
-			w.endReply(h, o, w.conclude(h, o))
-			return
+		case c.down:
+			e.Failed(errUnreachable)
+		case ask == verdict.AskBroker, ask == verdict.AskBrokerAnew:
+			e.Connected(c.version, bumps)
+		case ask == verdict.AskState:
+			e.Seen(c.view())
+		case ask == verdict.AskEnd:
+			o.version = e.Version()
+			code, next := w.execute(o)
+			tell(e, code, next)
+		case ask == verdict.AskMarkers:
+			e.Audited(w.audit(c, o, e.Version()))
 		}
 	}
-	at.sent = true
-	w.send(message{kind: endTxn, host: h, term: host.term.claim, connected: true, order: o})
+}
+
+// tell tells the verdict how an EndTxn was answered.
+func tell(e *verdict.Ending, c code, next producer) {
+	if c == unreachable {
+		e.Lost(errUnreachable, false)
+		return
+	}
+	e.Answered(kafkaCodes[c], int64(next.id), next.epoch)
 }
 
 // endReply puts an answer that needs no request on its way. An EndAnswer
@@ -194,115 +196,12 @@ func (w *world) endReply(h int8, o endOrder, a gtc.EndAnswer) {
 	w.send(message{kind: endTxnReply, host: h, term: w.hosts[h].term.claim, connected: true, order: o, concluded: true, answer: compact(a)})
 }
 
-// answered turns the cluster's answer into what it proves. An answer that may
-// have several causes is asked for once more on a fresh connection.
+// answered turns the cluster's answer into what it proves.
 func (w *world) answered(h int8, m message) gtc.EndAnswer {
-	switch m.code {
-	case none:
-		return w.doneAs(h, m.order, m.producer)
-	case invalidTxnState, producerFenced, invalidMapping:
-		return w.askAgain(h, m.order)
-	case concurrent, unreachable:
-	}
-	return gtc.EndAnswer{EndTxnVersion: m.order.version, NextProducerID: -1, NextProducerEpoch: -1}
-}
-
-func (w *world) askAgain(h int8, o endOrder) gtc.EndAnswer {
-	c := &w.clusters[o.cluster]
-	retry := gtc.EndAnswer{EndTxnVersion: o.version, NextProducerID: -1, NextProducerEpoch: -1}
-	if c.down {
-		return retry
-	}
-	if o.version < bumps {
-		switch c.look(o) {
-		case stillOpen:
-		case ending:
-			return retry
-		case movedOn, neverBegun, committed, aborted:
-			return w.conclude(h, o)
-		}
-	}
-	code, next := w.execute(o)
-	switch code {
-	case none:
-		return w.doneAs(h, o, next)
-	case concurrent, unreachable:
-		return retry
-	case invalidTxnState, producerFenced, invalidMapping:
-	}
-	return w.conclude(h, o)
-}
-
-// doneAs is the answer to an accepted EndTxn that left the cluster at p.
-func (w *world) doneAs(h int8, o endOrder, p producer) gtc.EndAnswer {
-	p = w.next(h, o, p)
-	return gtc.EndAnswer{
-		Outcome: gtc.EndDone, EndTxnVersion: o.version,
-		NextProducerID: int64(p.id), NextProducerEpoch: p.epoch,
-	}
-}
-
-// next is what the client goes on with.
-func (w *world) next(h int8, o endOrder, p producer) producer {
-	at := w.hosts[h].attempt(o)
-	switch {
-	case o.version < bumps && at != nil && at.uncertain:
-		return again
-	case o.version < bumps:
-		return o.producer
-	case p.epoch > w.clusters[o.cluster].maxEpoch:
-		return again
-	}
-	return p
-}
-
-// conclude is what the state, and where it has moved on the control markers,
-// prove about a participant that is not open any more.
-func (w *world) conclude(h int8, o endOrder) gtc.EndAnswer {
-	c := &w.clusters[o.cluster]
-	a := gtc.EndAnswer{EndTxnVersion: o.version, NextProducerID: -1, NextProducerEpoch: -1}
-	found := c.look(o)
-	if found == movedOn {
-		return w.audit(o, a)
-	}
-	switch found {
-	case stillOpen, ending, movedOn:
-		return a
-	case neverBegun:
-		a.Outcome = gtc.EndDone
-	case committed, aborted:
-		a.Outcome = endedAs(found == committed, o.commit)
-	}
-	if o.version >= bumps || c.now.epoch == o.producer.epoch {
-		p := w.next(h, o, c.now)
-		a.NextProducerID, a.NextProducerEpoch = int64(p.id), p.epoch
-	}
-	return a
-}
-
-func endedAs(commit, asked bool) gtc.EndOutcome {
-	switch {
-	case commit == asked:
-		return gtc.EndDone
-	case commit:
-		return gtc.EndCommitted
-	}
-	return gtc.EndAborted
-}
-
-// audit reads the control markers of the transaction that the record knows by
-// its start.
-func (w *world) audit(o endOrder, a gtc.EndAnswer) gtc.EndAnswer {
-	c := &w.clusters[o.cluster]
-	switch m := c.marker(o.start); {
-	case o.start == 0 && !o.commit && (!o.onePhase || !c.known):
-		a.Outcome = gtc.EndDone // never seen open, and nobody has sent its commit
-	case o.start == 0, w.retention, m == nil:
-		a.Outcome = gtc.EndUnknown
-	case m.ended != ongoing:
-		a.Outcome = endedAs(m.ended == completeCommit, o.commit)
-	}
-	return a
+	e := w.ending(h, m.order)
+	tell(e, m.code, m.producer)
+	w.carryOn(e, m.order)
+	return e.Answer()
 }
 
 // answer is gtc.EndAnswer without its texts, so that messages are comparable.
@@ -335,8 +234,9 @@ func clusterOf(id string) int8 { return int8(id[0] - 'A') }
 
 // openOf is an open transaction as a scan sees it.
 func (c *cluster) openOf() gtc.OpenTransaction {
+	v := c.view()
 	return gtc.OpenTransaction{
-		ID: globalID, ProducerID: int64(c.now.id), ProducerEpoch: c.now.epoch, EndTxnVersion: c.version,
-		AuditTopic: auditTopic, StartMillis: int64(c.start),
+		ID: globalID, ProducerID: v.ProducerID, ProducerEpoch: v.ProducerEpoch, EndTxnVersion: c.version,
+		AuditTopic: v.AuditTopic, StartMillis: v.StartMillis,
 	}
 }

@@ -64,7 +64,7 @@ func (c *cluster) encode(b []byte) []byte {
 	b = append(b, byte(c.state), bits(c.known, c.down), byte(c.nextID), byte(c.start), byte(c.began), byte(len(c.history)))
 	b = c.before.encode(c.now.encode(b))
 	for _, m := range c.history {
-		b = append(b, byte(m.txn), byte(m.start), byte(m.ended))
+		b = append(m.producer.encode(b), byte(m.txn), byte(m.start), byte(m.ended))
 	}
 	return b
 }
@@ -74,7 +74,7 @@ func (w *world) encodeHost(b []byte, h *host) []byte {
 	for _, a := range h.attempts {
 		// What was sent before matters below EndTxn v5 alone.
 		if keep := w.clusters[a.cluster].version < bumps; keep || a.busy {
-			b = append(a.producer.encode(b), byte(a.cluster), bits(a.busy, a.sent && keep, a.uncertain && keep))
+			b = append(a.producer.encode(b), byte(a.cluster), byte(a.Misses), bits(a.busy, a.Sent && keep, a.Uncertain && keep))
 		}
 	}
 	if h.term == nil {
@@ -108,7 +108,7 @@ func (w *world) encodeHost(b []byte, h *host) []byte {
 		b = short(append(b, l.seen, byte(l.effect.GlobalEpoch), byte(len(l.effect.Participants))), l.effect.Sequence)
 		for p := range l.effect.Participants {
 			r, v := l.effect.Participants[p], l.votes[p]
-			b = append(producerOf(r.ProducerID, r.ProducerEpoch).encode(b), r.ClusterID[0], byte(v.Code), byte(v.StartMillis), bit(v.AuditTopic != ""))
+			b = append(producerOf(r.ProducerID, r.ProducerEpoch).encode(b), r.ClusterID[0], byte(v.Code), byte(startOf(v.StartMillis)), bit(v.AuditTopic != ""))
 		}
 	}
 	return b

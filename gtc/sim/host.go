@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
@@ -101,7 +102,7 @@ func (w *world) endTerm(h int8, crash bool) {
 	host.term = nil
 	for i := range host.attempts {
 		if at := &host.attempts[i]; at.busy {
-			at.busy, at.uncertain = false, true
+			at.busy, at.Uncertain = false, true
 		}
 	}
 	if crash {
@@ -264,7 +265,10 @@ func (w *world) look(h int8, which, participant int) {
 	l := &host.term.looking[which]
 	ref := l.effect.Participants[participant]
 	o := endOrder{cluster: clusterOf(ref.ClusterID), producer: producerOf(ref.ProducerID, ref.ProducerEpoch)}
-	v := w.clusters[o.cluster].vote(o.producer)
+	v := gtc.Vote{Code: gtc.VoteUnavailable, Detail: "unavailable"}
+	if c := &w.clusters[o.cluster]; !c.down {
+		v = verdict.Vote(c.view(), ref, c.version)
+	}
 	if w.mutant == voteSkipped {
 		v.Code, v.Detail = gtc.VotePrepared, ""
 	}

@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/kafka-gtc/kafka-gtc/gtc/verdict"
+
 // state is the state of a transactional id at a cluster's transaction
 // coordinator (Kafka's TransactionState).
 type state int8
@@ -29,6 +31,9 @@ const (
 	unreachable // no answer: the connection was refused, nothing has left
 )
 
+// kafkaCodes are Kafka's numbers of them.
+var kafkaCodes = [...]int16{0, 48, 90, 49, 51}
+
 var codeNames = [...]string{
 	"NONE", "INVALID_TXN_STATE", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING", "CONCURRENT_TRANSACTIONS", "unreachable",
 }
@@ -52,22 +57,23 @@ type producer struct {
 var again = producer{-1, -1}
 
 // marker is one transaction of the cluster's history: which client transaction
-// wrote it, and how it ended. The audit reads it as the driver reads control
-// markers.
+// wrote it, under which producer id and epoch, and the control marker that ended it.
 type marker struct {
-	txn   int8  // index into world.txns
-	start int16 // as cluster.start
-	ended state // ongoing, completeCommit or completeAbort
+	txn         int8  // index into world.txns
+	start       int16 // as cluster.start
+	producer    producer
+	ended       state // ongoing, completeCommit or completeAbort
+	markerEpoch int16
 }
 
 // cluster is the transaction coordinator of one participant for the one
 // transactional id of this world: Kafka 4.x's TransactionCoordinator without
 // timeouts, because participants have none.
 type cluster struct {
-	version  int16 // of EndTxn, by the finalized transaction.version
-	maxEpoch int16 // 32766 in Kafka; a smaller one rolls over earlier
-	slow     bool  // markers take a step of their own
-	down     bool
+	version int16 // of EndTxn, by the finalized transaction.version
+	first   int16 // the epoch that a new id begins with; 0 in Kafka
+	slow    bool  // markers take a step of their own
+	down    bool
 
 	known   bool
 	state   state
@@ -117,14 +123,14 @@ func (c *cluster) write(p producer, txn int8) code {
 		return concurrent
 	case c.state != ongoing:
 		c.began++
-		c.history = append(c.history[:len(c.history):len(c.history)], marker{txn: txn, start: c.began, ended: ongoing})
+		c.history = append(c.history[:len(c.history):len(c.history)], marker{txn: txn, start: c.began, producer: p, ended: ongoing})
 		c.state, c.start = ongoing, c.began
 	}
 	return none
 }
 
 // endTxn is EndTxn in the version of the cluster. Its rows are those of the
-// driver's table (gtc/participant, answers.go), which were measured on 4.4.0.
+// table of gtc/verdict, which were measured on 4.4.0.
 func (c *cluster) endTxn(p producer, commit bool) (code, producer) {
 	switch {
 	case c.down:
@@ -185,20 +191,24 @@ func (c *cluster) endBumping(p producer, commit bool) (code, producer) {
 
 // end ends what is open and, unless markers are slow, completes it.
 func (c *cluster) end(commit bool) {
-	c.mark(commit)
+	c.mark(commit, false)
 	if c.version >= bumps {
 		c.before, c.now = c.now, c.after(c.now)
 	}
 }
 
-// mark decides how what is open ends.
-func (c *cluster) mark(commit bool) {
+// mark decides how what is open ends; fence says that an InitProducerId does it.
+func (c *cluster) mark(commit, fence bool) {
 	c.state = prepareAbort
 	if commit {
 		c.state = prepareCommit
 	}
 	c.history = append([]marker(nil), c.history...) // shared with other worlds
-	c.marker(c.start).ended = c.state + 2
+	m := c.marker(c.start)
+	m.ended, m.markerEpoch = c.state+2, c.now.epoch
+	if c.version >= bumps || fence {
+		m.markerEpoch++
+	}
 	if !c.slow {
 		c.complete()
 	}
@@ -210,7 +220,7 @@ func (c *cluster) complete() { c.state += 2 }
 // after is the epoch behind p. At the ceiling a new producer id begins; Kafka
 // takes that over when the markers are written and answers with it before.
 func (c *cluster) after(p producer) producer {
-	if p.epoch < c.maxEpoch {
+	if p.epoch < verdict.LastEpoch {
 		return producer{p.id, p.epoch + 1}
 	}
 	c.nextID++
@@ -225,7 +235,7 @@ func (c *cluster) initProducerID() (code, producer) {
 		return unreachable, again
 	case !c.known:
 		c.nextID++
-		c.known, c.now, c.before = true, producer{c.nextID, 0}, again
+		c.known, c.now, c.before = true, producer{c.nextID, c.first}, again
 		return none, c.now
 	case c.state == prepareCommit || c.state == prepareAbort:
 		return concurrent, again
@@ -233,7 +243,7 @@ func (c *cluster) initProducerID() (code, producer) {
 		// The epoch moves, so that the writer is shut out; the abort is seen
 		// one epoch later (measured on 4.4.0). One above the ceiling is there
 		// for this.
-		c.mark(false)
+		c.mark(false, true)
 		c.before = c.now
 		c.now.epoch++
 		return concurrent, again // ask again when the abort is complete

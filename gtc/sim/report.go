@@ -77,7 +77,7 @@ func (o Options) oneSeed(out *printer) bool {
 	}
 	r := Simulate(*o.Seed, o.Mutant, trace)
 	out.printf("seed %d%s: %d moves, %d committed, %d aborted, %d torn by outsiders: %s\n",
-		r.Seed, withName(r.Mutant), r.Moves, r.Committed, r.Aborted, r.Torn, verdict(r.Violation))
+		r.Seed, withName(r.Mutant), r.Moves, r.Committed, r.Aborted, r.Torn, violationText(r.Violation))
 	return r.Violation != "" && o.Mutant == ""
 }
 
@@ -88,7 +88,7 @@ func withName(m Mutant) string {
 	return " of mutant " + string(m)
 }
 
-func verdict(violation string) string {
+func violationText(violation string) string {
 	if violation == "" {
 		return "every promise kept"
 	}
@@ -175,7 +175,7 @@ func (o Options) search(out *printer) (bad bool) {
 		worlds += f.Worlds
 		complete = complete && f.Complete
 		out.printf("%s: %d states, %d moves, depth %d, %d ends played out, %.1f s, complete: %v, %s\n",
-			f.Name, f.Worlds, f.Moves, f.Depth, f.Settled, (o.Elapsed() - began).Seconds(), f.Complete, verdict(f.Violation))
+			f.Name, f.Worlds, f.Moves, f.Depth, f.Settled, (o.Elapsed() - began).Seconds(), f.Complete, violationText(f.Violation))
 		if f.Violation != "" {
 			bad = true
 			out.printf("  %s\n", strings.Join(f.Path, "\n  "))

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 )
 
 // Result is what one run came to.
@@ -125,9 +126,9 @@ func newSimulated(rng *rand.Rand, ws *weights) world {
 		sessionTimeout: int32(pick(10, 30)), patience: int32(pick(0, 4, 40)),
 	}}
 	versions := [][]int{{5, 5, 5}, {5, 5, 5}, {4, 4, 4}, {5, 4, 5}, {4, 5, 4}}[rng.IntN(5)]
-	slow, ceiling := rng.IntN(2) == 0, int16(pick(32766, 32766, 3))
+	slow, first := rng.IntN(2) == 0, int16(pick(0, 0, verdict.LastEpoch-3))
 	for k := range w.n {
-		w.clusters[k] = cluster{version: int16(versions[k]), maxEpoch: ceiling, slow: slow, nextID: int16(10 * k)}
+		w.clusters[k] = cluster{version: int16(versions[k]), first: first, slow: slow, nextID: int16(10 * k)}
 	}
 	w.shape = shape{txns: int8(pick(1, 2, 3)), outsiders: 4}
 	for s := uint8(1); s <= w.all(); s++ {
@@ -214,7 +215,7 @@ func (ws *weights) draw(rng *rand.Rand) {
 func (w *world) text() string {
 	t := fmt.Sprintf("%d clusters", w.n)
 	for k := range w.n {
-		t += fmt.Sprintf(", %s v%d ceiling %d", clusterIDs[k], w.clusters[k].version, w.clusters[k].maxEpoch)
+		t += fmt.Sprintf(", %s v%d from epoch %d", clusterIDs[k], w.clusters[k].version, w.clusters[k].first)
 	}
 	return t
 }

@@ -70,7 +70,7 @@ func TestEveryMutantIsFound(t *testing.T) {
 func TestSmallestSearchIsComplete(t *testing.T) {
 	f := Smallest().Run()
 	if !f.Complete || f.Violation != "" {
-		t.Errorf("complete: %v, %s\n%v", f.Complete, verdict(f.Violation), f.Path)
+		t.Errorf("complete: %v, %s\n%v", f.Complete, violationText(f.Violation), f.Path)
 	}
 	if f.Worlds < 1_000 {
 		t.Errorf("%d states: the world has become too small", f.Worlds)

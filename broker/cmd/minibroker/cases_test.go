@@ -142,12 +142,10 @@ func refusedCommit(t *testing.T, us, eu *scripted, code *kerr.Error) {
 	shows(t, clusters, topic, map[string][]string{"us": {"y"}, "eu": {"x", "y"}})
 }
 
-// Case 5: a participant that is listed and was not written to counts for
-// nothing: no EndTxn, no heuristic outcome. One that got group offsets alone is
-// not empty.
-func TestAnEmptyParticipantCountsForNothing(t *testing.T) {
-	us, eu := newScripted(t, "us", 2), newScripted(t, "eu", 2)
-	clusters := asClusters(us, eu)
+// Case 5: there is no read-only vote. A participant that was listed has been written
+// to, so one that shows nothing open has lost it, or its broker was deposed.
+func TestAParticipantWithNothingOpenMakesItAbort(t *testing.T) {
+	clusters := twoEmbedded(t)
 	rig, topic, id := newCoordinator(t, clusters), newTopic(t, clusters), uniqueID(t)
 	raw, err := openRaw(t.Context(), rig.addr, id, clusters, 60_000)
 	if err != nil {
@@ -157,20 +155,14 @@ func TestAnEmptyParticipantCountsForNothing(t *testing.T) {
 	if err = errors.Join(raw.write(t.Context(), topic, "v", "us"), raw.name(t.Context(), "eu")); err != nil {
 		t.Fatal(err)
 	}
-	before := eu.ends.Load()
 	resp, err := raw.endUntilDecided(t.Context(), true)
-	if err != nil || resp.ErrorCode != 0 || resp.Outcome != wire.OutcomeCommitted {
-		t.Fatalf("%+v, %v, want committed", resp, err)
+	if err != nil || resp.ErrorCode != 0 || resp.Outcome != wire.OutcomeAborted {
+		t.Fatalf("%+v, %v, want aborted", resp, err)
 	}
-	for _, p := range resp.Participants {
-		if p.State != wire.ParticipantComplete {
-			t.Errorf("%s is %d, want complete", p.ClusterID, p.State)
-		}
+	if resp.ErrorMessage == nil || !strings.Contains(*resp.ErrorMessage, clusters["eu"].id) {
+		t.Errorf("the message %v does not name eu", resp.ErrorMessage)
 	}
-	if n := eu.ends.Load() - before; n != 0 {
-		t.Errorf("eu got %d EndTxn", n)
-	}
-	shows(t, clusters, topic, map[string][]string{"us": {"v"}})
+	shows(t, clusters, topic, map[string][]string{})
 }
 
 // Case 5: group offsets alone are a part of the transaction.

@@ -38,10 +38,10 @@ type result struct {
 
 var (
 	commitOverTwo = scenario{name: "commit", want: "committed", run: runCommit}
+	epochStays    = scenario{name: "commit where the epoch stays", want: "committed", run: runCommit}
 	voteRefused   = scenario{name: "vote refused", want: "aborted", run: runRefused}
 	abortAsked    = scenario{name: "abort asked", want: "aborted", run: runAbortAsked}
 	onePhase      = scenario{name: "one phase", want: "committed", run: runOnePhase, unlogged: true}
-	readOnly      = scenario{name: "read only", want: "committed", run: runReadOnly}
 	timedOut      = scenario{name: "timeout", want: "aborted", run: runTimeout}
 )
 
@@ -184,14 +184,6 @@ func runTimeout(ctx context.Context, w *crashWorld) result {
 // after it has asked for a commit.
 func runAbortAsked(ctx context.Context, w *crashWorld) result {
 	return w.raw(ctx, false, func(c *rawClient) error { return c.write(ctx, w.topic, "v", "us", "eu") })
-}
-
-// runReadOnly lists clusters that nothing was written to, as the library never
-// does. It is the one decision that is complete at once, by a forced record.
-func runReadOnly(ctx context.Context, w *crashWorld) result {
-	r := w.raw(ctx, true, func(c *rawClient) error { return errors.Join(c.name(ctx, "us"), c.name(ctx, "eu")) })
-	r.wrote = nil
-	return r
 }
 
 // raw opens a session, prepares a transaction, and asks for its end until the

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
 	"github.com/kafka-gtc/kafka-gtc/gtc"
-	"github.com/kafka-gtc/kafka-gtc/gtc/participant"
+	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
@@ -470,21 +470,18 @@ func keys(t *testing.T, p page) {
 
 func answers(t *testing.T, p page) {
 	t.Helper()
-	words := map[participant.Verdict]string{
-		participant.Done: "done", participant.Retry: "again", participant.Alarm: "again, alarm", participant.Prove: "prove",
+	words := map[verdict.Verdict]string{
+		verdict.Done: "done", verdict.Retry: "again", verdict.Alarm: "again, alarm", verdict.Prove: "prove",
 	}
 	rows := p.table(t, "answer")
 	last := rows[len(rows)-1]
 	same(t, "the last row", last[:2], []string{"any other, or none", "again"})
 	rows = rows[:len(rows)-1]
-	if len(rows) != len(participant.Answers) {
-		t.Fatalf("KIP.md has %d answers, the code %d", len(rows), len(participant.Answers))
+	if len(rows) != len(verdict.Answers) {
+		t.Fatalf("KIP.md has %d answers, the code %d", len(rows), len(verdict.Answers))
 	}
-	for i, a := range participant.Answers {
-		name := "NONE (0)"
-		if a.Code != nil {
-			name = fmt.Sprintf("%s (%d)", a.Code.Message, a.Code.Code)
-		}
+	for i, a := range verdict.Answers {
+		name := fmt.Sprintf("%s (%d)", a.Name, a.Code)
 		if a.AbortV5 != a.CommitV5 || a.CommitV4 != a.CommitV5 || a.AbortV4 != a.CommitV5 {
 			t.Errorf("%s: KIP.md has one column for all four ends", name)
 		}

@@ -1,19 +1,18 @@
-package participant
+package verdict
 
-import "github.com/twmb/franz-go/pkg/kerr"
+import "fmt"
 
-// The two versions of EndTxn that the driver uses.
+// The two versions of EndTxn that are used.
 const (
-	keyEndTxn = 26
-	// endTxnKeeps leaves the producer epoch as it is (transaction.version 0
+	// EndTxnKeeps leaves the producer epoch as it is (transaction.version 0
 	// and 1, Apache Kafka 3.x).
-	endTxnKeeps = 4
-	// endTxnBumps moves the epoch with every end (transaction.version 2,
+	EndTxnKeeps = 4
+	// EndTxnBumps moves the epoch with every end (transaction.version 2,
 	// KIP-890), so that an epoch names one transaction.
-	endTxnBumps = 5
+	EndTxnBumps = 5
 )
 
-// Verdict is what the driver does about one answer to EndTxn.
+// Verdict is what follows from one answer to EndTxn.
 type Verdict int8
 
 // The verdicts.
@@ -38,7 +37,8 @@ func (v Verdict) String() string {
 // Answer is one row: the code that EndTxn was answered with, and what follows
 // for each version and decision.
 type Answer struct {
-	Code *kerr.Error // nil is NONE
+	Code int16
+	Name string // Kafka's name of the code
 
 	CommitV5, AbortV5, CommitV4, AbortV4 Verdict
 
@@ -53,95 +53,93 @@ type Answer struct {
 // brackets are those that the transaction coordinator was in.
 var Answers = []Answer{
 	{
-		nil, Done, Done, Done, Done,
+		0, "NONE", Done, Done, Done, Done,
 		"ended as asked, now or by an earlier copy. v5 aborts also what was never begun, and then moves the epoch. " +
 			"v4 ends whatever is open under E, a later transaction included, so it is sent only when the transaction is known to be the one decided about",
 	},
 	{
-		kerr.InvalidTxnState, Prove, Prove, Prove, Prove,
+		48, "INVALID_TXN_STATE", Prove, Prove, Prove, Prove,
 		"commit: nothing was written (Empty at E; v5 also Complete* at E), or aborted (PrepareAbort, CompleteAbort; v5 at E+1: also by timeout). " +
 			"abort: committed (PrepareCommit, CompleteCommit; v5 at E+1), or, v4 only, nothing was written (Empty)",
 	},
 	{
-		kerr.ProducerFenced, Prove, Prove, Prove, Prove,
+		90, "PRODUCER_FENCED", Prove, Prove, Prove, Prove,
 		"the epoch has moved: initialised again, or on v4 aborted by timeout, or on v5 gone on to a later transaction. " +
 			"It may have committed before, so this is never taken for an outcome",
 	},
 	{
-		kerr.InvalidProducerEpoch, Prove, Prove, Prove, Prove,
+		47, "INVALID_PRODUCER_EPOCH", Prove, Prove, Prove, Prove,
 		"PRODUCER_FENCED in the words of EndTxn v1 and below, and of brokers that are not Apache Kafka",
 	},
 	{
-		kerr.InvalidProducerIDMapping, Prove, Prove, Prove, Prove,
+		49, "INVALID_PRODUCER_ID_MAPPING", Prove, Prove, Prove, Prove,
 		"the id is unknown or has expired, or has another producer id: after epoch 32766 a new one is handed out. " +
 			"v5 recognises a repeated end across that change, v4 does not",
 	},
 	{
-		kerr.UnknownProducerID, Prove, Prove, Prove, Prove,
+		59, "UNKNOWN_PRODUCER_ID", Prove, Prove, Prove, Prove,
 		"not answered by Apache Kafka here; brokers that are not it use it for INVALID_PRODUCER_ID_MAPPING",
 	},
 	{
-		kerr.TransactionalIDNotFound, Prove, Prove, Prove, Prove,
+		105, "TRANSACTIONAL_ID_NOT_FOUND", Prove, Prove, Prove, Prove,
 		"not answered by Apache Kafka here; brokers that are not it use it for INVALID_PRODUCER_ID_MAPPING",
 	},
 	{
-		kerr.ConcurrentTransactions, Retry, Retry, Retry, Retry,
+		51, "CONCURRENT_TRANSACTIONS", Retry, Retry, Retry, Retry,
 		"an end is being carried out (markers are being written), perhaps an earlier copy of this one",
 	},
 	{
-		kerr.NotCoordinator, Retry, Retry, Retry, Retry,
+		16, "NOT_COORDINATOR", Retry, Retry, Retry, Retry,
 		"the transaction coordinator has moved, perhaps while this was appended: it may have taken effect",
 	},
 	{
-		kerr.CoordinatorLoadInProgress, Retry, Retry, Retry, Retry,
+		14, "COORDINATOR_LOAD_IN_PROGRESS", Retry, Retry, Retry, Retry,
 		"the transaction coordinator is reading its log",
 	},
 	{
-		kerr.CoordinatorNotAvailable, Retry, Retry, Retry, Retry,
+		15, "COORDINATOR_NOT_AVAILABLE", Retry, Retry, Retry, Retry,
 		"no transaction coordinator, or the append did not reach enough replicas: it may have taken effect",
 	},
 	{
-		kerr.RequestTimedOut, Retry, Retry, Retry, Retry,
+		7, "REQUEST_TIMED_OUT", Retry, Retry, Retry, Retry,
 		"not answered by Apache Kafka here, which says COORDINATOR_NOT_AVAILABLE: the append may have taken effect",
 	},
 	{
-		kerr.UnknownServerError, Retry, Retry, Retry, Retry,
+		-1, "UNKNOWN_SERVER_ERROR", Retry, Retry, Retry, Retry,
 		"the broker failed: it may have taken effect",
 	},
 	{
-		kerr.TransactionalIDAuthorizationFailed, Alarm, Alarm, Alarm, Alarm,
+		53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", Alarm, Alarm, Alarm, Alarm,
 		"the coordinator's principal may not write to the transactional id: ends once WRITE is granted",
 	},
 	{
-		kerr.ClusterAuthorizationFailed, Alarm, Alarm, Alarm, Alarm,
+		31, "CLUSTER_AUTHORIZATION_FAILED", Alarm, Alarm, Alarm, Alarm,
 		"not answered by Apache Kafka here; a cluster that refuses the coordinator's principal: ends once it is let in",
 	},
 	{
-		kerr.UnsupportedVersion, Alarm, Alarm, Alarm, Alarm,
+		35, "UNSUPPORTED_VERSION", Alarm, Alarm, Alarm, Alarm,
 		"the broker does not know this version of EndTxn: ends once it is upgraded",
 	},
 	{
-		kerr.InvalidRequest, Alarm, Alarm, Alarm, Alarm,
+		42, "INVALID_REQUEST", Alarm, Alarm, Alarm, Alarm,
 		"the broker takes the request for malformed: a fault of this program or of the broker",
 	},
 }
 
-// verdictOf finds what follows from an answer.
-func verdictOf(code, version int16, commit bool) Verdict {
+// answerTo finds the row of an answer and what follows from it.
+func answerTo(code, version int16, commit bool) (name string, v Verdict) {
 	for _, a := range Answers {
-		if a.Code == nil && code != 0 || a.Code != nil && a.Code.Code != code {
-			continue
-		}
 		switch {
-		case version >= endTxnBumps && commit:
-			return a.CommitV5
-		case version >= endTxnBumps:
-			return a.AbortV5
+		case a.Code != code:
+		case version >= EndTxnBumps && commit:
+			return a.Name, a.CommitV5
+		case version >= EndTxnBumps:
+			return a.Name, a.AbortV5
 		case commit:
-			return a.CommitV4
+			return a.Name, a.CommitV4
 		default:
-			return a.AbortV4
+			return a.Name, a.AbortV4
 		}
 	}
-	return Retry
+	return fmt.Sprintf("error code %d", code), Retry
 }

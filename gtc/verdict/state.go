@@ -1,4 +1,4 @@
-package participant
+package verdict
 
 import "github.com/kafka-gtc/kafka-gtc/txnlog"
 
@@ -45,19 +45,19 @@ func seenOpen(p txnlog.Participant) bool { return p.AuditTopic != "" }
 //
 // sole says that p is the only participant, whose own answer is the outcome
 // (R5): it is ended without a look before, so its start is not known.
-func (v view) outcome(p txnlog.Participant, version int16, sole bool) finding {
-	if v.state == "" {
+func (v View) outcome(p txnlog.Participant, version int16, sole bool) finding {
+	if v.State == Unknown {
 		return movedOn // expired; what it was before is not known here
 	}
-	sameProducer := v.producerID == p.ProducerID && v.producerEpoch == p.ProducerEpoch
-	sameStart := !seenOpen(p) || v.startMillis == p.StartMillis
-	switch v.state {
-	case stateOngoing:
+	sameProducer := v.ProducerID == p.ProducerID && v.ProducerEpoch == p.ProducerEpoch
+	sameStart := !seenOpen(p) || v.StartMillis == p.StartMillis
+	switch v.State {
+	case Ongoing:
 		if sameProducer && sameStart {
 			return stillOpen
 		}
 		return movedOn
-	case stateEmpty:
+	case Empty:
 		// Empty comes from InitProducerId alone. Where the transaction was
 		// seen open, Empty at the same epoch cannot be, except when the
 		// cluster lost its transaction log.
@@ -65,8 +65,8 @@ func (v view) outcome(p txnlog.Participant, version int16, sole bool) finding {
 			return neverBegun
 		}
 		return movedOn
-	case statePrepareCommit, statePrepareAbort, stateCompleteCommit, stateCompleteAbort:
-		if version >= endTxnBumps && sameProducer {
+	case PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort:
+		if version >= EndTxnBumps && sameProducer {
 			if seenOpen(p) {
 				return movedOn // as with Empty
 			}
@@ -81,13 +81,13 @@ func (v view) outcome(p txnlog.Participant, version int16, sole bool) finding {
 }
 
 // ended reads the state of a transaction that has ended, or is about to.
-func (v view) ended(p txnlog.Participant, version int16, sole bool) finding {
+func (v View) ended(p txnlog.Participant, version int16, sole bool) finding {
 	switch {
-	case v.state == stateCompleteAbort:
+	case v.State == CompleteAbort:
 		return aborted
-	case v.state != stateCompleteCommit:
+	case v.State != CompleteCommit:
 		return ending
-	case version < endTxnBumps && !seenOpen(p) && !sole:
+	case version < EndTxnBumps && !seenOpen(p) && !sole:
 		// It may be the commit of the transaction before, and p was never
 		// begun. Counter-example: commit 1; vote on 2 refused because nothing
 		// was written; the abort of 2 must not report 1 as "committed". An
@@ -102,14 +102,14 @@ func (v view) ended(p txnlog.Participant, version int16, sole bool) finding {
 
 // endOf reports whether the producer id and epoch of an ended transaction are
 // those that p can have got by its end.
-func (v view) endOf(p txnlog.Participant, version int16, sole bool) bool {
-	same, next := v.producerEpoch == p.ProducerEpoch, v.producerEpoch == p.ProducerEpoch+1
+func (v View) endOf(p txnlog.Participant, version int16, sole bool) bool {
+	same, next := v.ProducerEpoch == p.ProducerEpoch, v.ProducerEpoch == p.ProducerEpoch+1
 	switch {
-	case v.producerID != p.ProducerID:
+	case v.ProducerID != p.ProducerID:
 		// The end of epoch 32766 hands out a new producer id. Only the start
 		// time ties the two together, or that nothing can have come between.
-		return version >= endTxnBumps && p.ProducerEpoch == lastEpoch && v.producerEpoch == 0 && (seenOpen(p) || sole)
-	case version >= endTxnBumps:
+		return version >= EndTxnBumps && p.ProducerEpoch == LastEpoch && v.ProducerEpoch == 0 && (seenOpen(p) || sole)
+	case version >= EndTxnBumps:
 		return next
 	default:
 		// At E+1 only the start time tells the abort of a fence from a
@@ -121,7 +121,3 @@ func (v view) endOf(p txnlog.Participant, version int16, sole bool) bool {
 		return same || next && seenOpen(p)
 	}
 }
-
-// lastEpoch is the last producer epoch that Kafka hands out under one producer
-// id; 32767 only ever fences.
-const lastEpoch = 32766

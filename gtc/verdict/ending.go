@@ -1,0 +1,277 @@
+package verdict
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kafka-gtc/kafka-gtc/gtc"
+)
+
+// An Attempt is what one process knows of the ends that it sent for one
+// participant transaction.
+type Attempt struct {
+	// Sent: one was sent before.
+	Sent bool
+	// Uncertain: a copy may still reach the cluster, because a connection
+	// broke or a deadline passed after it was written, or because this
+	// process did not vote on the transaction itself, so that another may
+	// have sent one before it died.
+	Uncertain bool
+	Misses    int // audits that found no marker
+}
+
+// Voted is the attempt of a process that saw the transaction open: no end of it
+// was sent before, because the decision comes after the vote.
+func Voted() Attempt { return Attempt{} }
+
+// Unvoted is the attempt of a process that did not.
+func Unvoted() Attempt { return Attempt{Uncertain: true} }
+
+// Ask is what has to be done next to end a participant transaction.
+type Ask int8
+
+// What can be asked of a cluster. Whatever cannot be done is reported with Failed
+// or, of an EndTxn, with Lost.
+const (
+	// AskNothing: Answer has the result.
+	AskNothing Ask = iota
+	// AskBroker: find the transaction coordinator and the versions that it
+	// knows; report Connected.
+	AskBroker
+	// AskBrokerAnew: the same over connections of its own, and after a new
+	// FindCoordinator. What follows is asked over these.
+	AskBrokerAnew
+	// AskState: DescribeTransactions; report Seen.
+	AskState
+	// AskEnd: EndTxn in Version; report Answered.
+	AskEnd
+	// AskMarkers: read the audit partition; report Audited.
+	AskMarkers
+)
+
+// AuditTries is how often an audit must find nothing before that is believed. A
+// new leader learns within replica.fetch.wait.max.ms (500 ms) up to where its log
+// is safe to read; with the coordinator's back-off (20 ms, doubled) three tries
+// would be over after 60 ms, seven are after more than a second.
+const AuditTries = 7
+
+// An Ending is one try to end one participant transaction. It says what to ask
+// (Next), is told what came of it, and has the answer in the end. What has to be
+// remembered from one try to the next is in the Attempt.
+//
+// An answer that needs proof is asked for twice: a deposed transaction coordinator
+// answers from its cache of before until it learns. Only what is answered after a
+// new look-up, over connections that the old answer cannot have come from, is
+// believed.
+type Ending struct {
+	order   gtc.EndTxn
+	attempt *Attempt
+	next    Ask
+	version int16 // chosen by the first broker when the record names none
+	anew    bool  // asked over connections of its own
+	refused bool  // twice
+	why     string
+	seen    View
+	answer  gtc.EndAnswer
+}
+
+// NewEnding begins to carry an order out.
+func NewEnding(order gtc.EndTxn, attempt *Attempt) *Ending {
+	return &Ending{order: order, attempt: attempt, next: AskBroker, version: order.Participant.EndTxnVersion}
+}
+
+// Next is what to ask.
+func (e *Ending) Next() Ask { return e.next }
+
+// Anew: what is asked goes over connections of its own.
+func (e *Ending) Anew() bool { return e.anew }
+
+// Version is the version of EndTxn, 0 while it is not known.
+func (e *Ending) Version() int16 { return e.version }
+
+// Answer is the result when there is nothing to be asked any more.
+func (e *Ending) Answer() gtc.EndAnswer { return e.answer }
+
+// Failed: what Next says could not be done.
+func (e *Ending) Failed(err error) {
+	if e.why != "" {
+		err = fmt.Errorf("%s; %w", e.why, err)
+	}
+	e.again("%v", err)
+}
+
+// Connected: the transaction coordinator knows EndTxn up to version most, and its
+// cluster's transaction.version calls for the version given.
+func (e *Ending) Connected(version, most int16) {
+	if e.version == 0 {
+		e.version = version
+	}
+	switch {
+	case most < e.version:
+		e.again("the broker knows EndTxn up to version %d, and version %d is needed", most, e.version)
+	case e.version < EndTxnBumps && e.order.OnePhase && e.order.Commit && !e.order.Fenced:
+		e.conclude(gtc.EndUnfenced, "EndTxn v%d does not name a single transaction", e.version)
+	case e.version < EndTxnBumps && (e.attempt.Sent || e.attempt.Uncertain):
+		// An earlier end may have taken effect, and the producer may have
+		// begun its next transaction under the same epoch: EndTxn v4 would
+		// end that one (measured). Case: the record that says "complete" was
+		// lost with the coordinator while the next transaction is open.
+		e.next = AskState
+	default:
+		e.next = AskEnd
+	}
+}
+
+// Seen: the transaction coordinator shows this. Before an EndTxn it makes sure that
+// what is open is the transaction decided about; after a refusal it tells what the
+// refusal means.
+func (e *Ending) Seen(v View) {
+	e.seen = v
+	found := v.outcome(e.order.Participant, e.version, e.order.OnePhase)
+	switch found {
+	case stillOpen:
+		if !e.refused {
+			e.next = AskEnd
+			return
+		}
+		// The broker has just said that it is not: one of the two is stale.
+		e.again("contradictory: refused, and yet open (%v)", v)
+	case ending:
+		e.again("its end is being carried out (%v)", v)
+	case committed, aborted: // final, so true even from a stale cache
+		e.ended(found == committed, v.String())
+		e.goesOnFrom(v)
+	case neverBegun, movedOn:
+		switch {
+		case !e.refused:
+			e.doubt("not open (%v)", v)
+		case found == neverBegun:
+			e.conclude(gtc.EndDone, "nothing was written (%v)", v)
+			e.goesOnFrom(v)
+		default:
+			e.moved()
+		}
+	}
+}
+
+// doubt asks once more over fresh connections, and then for the state.
+func (e *Ending) doubt(format string, args ...any) {
+	e.why = fmt.Sprintf(format, args...)
+	if !e.anew {
+		e.anew, e.next = true, AskBrokerAnew
+		return
+	}
+	e.refused, e.next = true, AskState
+}
+
+// Lost: EndTxn was sent, or could not be, and has no answer. mayHaveLeft says that a
+// copy may still arrive.
+func (e *Ending) Lost(err error, mayHaveLeft bool) {
+	e.attempt.Sent = true
+	e.attempt.Uncertain = e.attempt.Uncertain || mayHaveLeft
+	e.Failed(err)
+	e.answer.Uncertain = mayHaveLeft
+}
+
+// Answered: EndTxn was answered with the code, and with the producer id and epoch to
+// go on with where the version has them.
+func (e *Ending) Answered(code int16, producerID int64, epoch int16) {
+	e.attempt.Sent = true
+	name, v := answerTo(code, e.version, e.order.Commit)
+	switch v {
+	case Done:
+		e.conclude(gtc.EndDone, "")
+		e.goesOn(producerID, epoch)
+	case Prove:
+		e.doubt("EndTxn: %s", name)
+	case Alarm:
+		e.again("operator: cluster %s refuses EndTxn of transactional id %q: %s", e.order.Participant.ClusterID, e.order.ID, name)
+	case Retry:
+		e.again("EndTxn: %s", name)
+	}
+}
+
+// moved settles what the state no longer tells.
+func (e *Ending) moved() {
+	p := e.order.Participant
+	switch {
+	case seenOpen(p):
+		e.next = AskMarkers
+	case !e.order.Commit && (!e.order.OnePhase || e.seen.State == Unknown):
+		// Abort of what was never seen open. Nobody who keeps to the
+		// protocol has sent its commit, and there is nothing to look at.
+		// (Of an only participant that holds where the cluster does not
+		// know the id: a commit is remembered for seven days.)
+		e.conclude(gtc.EndDone, "not there any more, and never seen open (%v)", e.seen)
+	default:
+		e.conclude(gtc.EndUnknown, "%v; it was never seen open, so no control marker can tell", e.seen)
+	}
+}
+
+// Audited: the control markers tell that it was committed or aborted, or nothing
+// (ErrNoMarker), or they could not be read (any other error).
+func (e *Ending) Audited(commit bool, err error) {
+	p := e.order.Participant
+	where := fmt.Sprintf("audit of %s-%d", p.AuditTopic, p.AuditPartition)
+	switch {
+	case err == nil:
+		e.ended(commit, where)
+		return
+	case !errors.Is(err, ErrNoMarker):
+		e.again("%v; %s: %v", e.seen, where, err)
+		return
+	}
+	// A new leader may not know yet up to where its log is safe to read, and
+	// new topics are not known everywhere: not found once is not found.
+	if e.attempt.Misses++; e.attempt.Misses < AuditTries {
+		e.again("%v; %s: %v; trying again", e.seen, where, err)
+		return
+	}
+	e.conclude(gtc.EndUnknown, "%v; %s: %v", e.seen, where, err)
+}
+
+// ended compares how it ended with what was asked.
+func (e *Ending) ended(commit bool, how string) {
+	switch {
+	case commit == e.order.Commit:
+		e.conclude(gtc.EndDone, "")
+	case commit:
+		e.conclude(gtc.EndCommitted, "committed although abort was decided: %s", how)
+	default:
+		e.conclude(gtc.EndAborted, "aborted although commit was decided: %s", how)
+	}
+}
+
+func (e *Ending) again(format string, args ...any) { e.conclude(gtc.EndRetry, format, args...) }
+
+func (e *Ending) conclude(outcome gtc.EndOutcome, format string, args ...any) {
+	e.next = AskNothing
+	e.answer = gtc.EndAnswer{
+		Outcome: outcome, NextProducerID: -1, NextProducerEpoch: -1,
+		EndTxnVersion: e.version, Detail: fmt.Sprintf(format, args...),
+	}
+}
+
+// goesOnFrom: the client goes on from what the state shows. Below version 5 the
+// abort of a fence is at an epoch that is not the client's.
+func (e *Ending) goesOnFrom(v View) {
+	if e.version >= EndTxnBumps || v.ProducerEpoch == e.order.Participant.ProducerEpoch {
+		e.goesOn(v.ProducerID, v.ProducerEpoch)
+	}
+}
+
+// goesOn says what the client goes on with after an end that left the cluster at
+// the producer id and epoch given.
+func (e *Ending) goesOn(producerID int64, epoch int16) {
+	switch p := e.order.Participant; {
+	case e.version < EndTxnBumps && e.attempt.Uncertain:
+		// The epoch stays, so a copy of the request that is still on its way
+		// would end the client's next transaction (measured). An epoch of its
+		// own makes the copy harmless.
+	case e.version < EndTxnBumps:
+		e.answer.NextProducerID, e.answer.NextProducerEpoch = p.ProducerID, p.ProducerEpoch
+	case producerID < 0 || epoch < 0 || epoch > LastEpoch:
+	default:
+		e.answer.NextProducerID, e.answer.NextProducerEpoch = producerID, epoch
+	}
+}
