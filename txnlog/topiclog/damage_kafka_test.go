@@ -26,13 +26,12 @@ type flip struct {
 
 // Each byte in the header of each batch is changed in two ways on the disk of a
 // broker that is down, each in a partition of its own. Whatever the broker makes of
-// it, the partition is refused, or nothing is missing, which holds of the leader
-// epoch alone. There are two segments, since the first batch of one is found, or
+// it, the partition is refused, or nothing is missing. There are two segments, since the first batch of one is found, or
 // not, by its own header.
 func TestAChangedByteOfABatchHidesNothingOnKafka(t *testing.T) {
 	c := cluster.Up(t, "txnlog-damage", cluster.V44)
 	var flips []flip
-	for _, batch := range []int{0, 2, 4, 6} { // two before the segment is rolled and two behind
+	for _, batch := range []int{0, 2, 4, 5} { // a claim may be gone, compacted: 5 is there all the same
 		for at := range batchOverhead {
 			flips = append(flips, flip{batch, at, 0x01}, flip{batch, at, 0x80})
 		}
@@ -60,12 +59,13 @@ func TestAChangedByteOfABatchHidesNothingOnKafka(t *testing.T) {
 			got[e.GlobalTransactionalID] = e.Value.Sequence
 			return nil
 		})
-		ignored := flips[i].at >= leaderEpochAt && flips[i].at < magicAt
-		if txnlog.Refuses(err) && !ignored {
+		if txnlog.Refuses(err) {
 			return nil
 		}
-		if err != nil || !ignored {
-			t.Errorf("%+v: got %v, want damage: %t", flips[i], err, !ignored)
+		// Another base offset changes nothing where compaction has left room for it.
+		harmless := flips[i].at < lengthAt || flips[i].at >= leaderEpochAt && flips[i].at < magicAt
+		if err != nil || !harmless {
+			t.Errorf("%+v: got %v, want the partition refused", flips[i], err)
 			return nil
 		}
 		for n := range 5 {
