@@ -51,12 +51,16 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 	if err != nil {
 		return nil, err
 	}
+	ln, store := newMemoryListener(node.Addr()), newStorage(log)
+	if err = store.open(cfg); err != nil {
+		return nil, err
+	}
 	if prepare != nil && cfg.LogDir != "" {
 		if err = prepare(cfg.LogDir); err != nil {
+			store.close()
 			return nil, fmt.Errorf("opening the data directory %s: %w", cfg.LogDir, err)
 		}
 	}
-	ln, store := newMemoryListener(node.Addr()), newStorage(log)
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID(clusterID),
@@ -78,11 +82,6 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 		opts = append(opts, kfake.DataDir(cfg.LogDir))
 		if cfg.SyncWrites {
 			opts = append(opts, kfake.SyncWrites())
-			// Opened before anything is written: errors of before are not told.
-			if store.dir, err = os.Open(cfg.LogDir); err != nil {
-				return nil, fmt.Errorf("opening the data directory: %w", err)
-			}
-			store.sync = syncer(store.dir)
 		}
 	}
 	e := &Embedded{ln: ln, storage: store, deletions: newDeletions(cfg.LogDir), syncs: syncs{waiting: map[chan struct{}]*member{}}, clusterID: clusterID}

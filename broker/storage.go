@@ -8,6 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/kafka-gtc/kafka-gtc/broker/config"
 )
 
 // storage is kfake's logger, and knows from it when kfake could not write: kfake
@@ -37,6 +39,27 @@ type look struct {
 
 func newStorage(log zerolog.Logger) *storage {
 	return &storage{log: log.With().Str("component", "kfake").Logger()}
+}
+
+// open begins to watch the data directory, before anything is written to it:
+// errors of before are not told. What a process before this one has written and
+// not forced is brought to the disk first. What is made of it is forced, and
+// must not outlive it.
+func (s *storage) open(cfg *config.Config) (err error) {
+	if cfg.LogDir == "" || !cfg.SyncWrites {
+		return nil
+	}
+	if s.dir, err = os.Open(cfg.LogDir); err != nil {
+		return fmt.Errorf("opening the data directory: %w", err)
+	}
+	if s.sync = syncer(s.dir); s.sync == nil {
+		return nil
+	}
+	if err = s.sync(); err != nil {
+		s.close()
+		return fmt.Errorf("bringing the data directory %s to the disk: %w", cfg.LogDir, err)
+	}
+	return nil
 }
 
 // storageFailures begin the formats by which the pinned kfake reports a write

@@ -268,3 +268,49 @@ func TestAChangedByteOfABatchHeaderIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// The power fails while a topic is deleted: it is off the list, and its files
+// are there. A new topic of the same name has none of them.
+func TestFilesOfATopicThatWasBeingDeletedAreSetAside(t *testing.T) {
+	dir, _ := crashedDirectory(t)
+	left := filepath.Join(dir, "partitions", "t-3") // topic t has three
+	must(t, os.CopyFS(left, os.DirFS(filepath.Join(dir, "partitions", "t-0"))))
+	repaired(t, dir)
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("kfake would append to %s: %v", left, err)
+	}
+	aside, err := filepath.Glob(left + ".*-stray")
+	must(t, err)
+	if len(aside) != 1 {
+		t.Errorf("set aside are %v", aside)
+	}
+}
+
+func TestPartitionsWithoutTheListOfTopicsAreRefused(t *testing.T) {
+	dir, _ := crashedDirectory(t)
+	must(t, os.Remove(filepath.Join(dir, "topics.json")))
+	if _, err := durable.Repair(dir, time.Now(), zerolog.Nop()); !errors.Is(err, durable.ErrDamaged) {
+		t.Errorf("started without its topics: %v", err)
+	}
+}
+
+// What DeleteRecords has deleted stays deleted, and the log goes on where it was
+// when nothing is left of it.
+func TestDeletedRecordsStayDeleted(t *testing.T) {
+	dir, x := crashedDirectory(t)
+	b := startHere(t, dir, "")
+	id := b.cluster.TopicInfo("t").TopicID
+	must(t, dial(t, b.addr(), false).end(t.Context(), x, true)) // four records and a marker
+	must(t, b.stop())
+	must(t, durable.SaveStarts(dir, []durable.Start{{TopicID: id, Partition: 0, Offset: 3, End: 5}, {TopicID: id, Partition: 1, Offset: 7, End: 7}}))
+	repaired(t, dir)
+	b = startHere(t, dir, "")
+	for partition, want := range []int64{3, 7} {
+		if p := b.cluster.PartitionInfo("t", int32(partition)); p.LogStartOffset != want {
+			t.Errorf("partition %d begins at %d, want %d", partition, p.LogStartOffset, want)
+		}
+	}
+	if p := b.cluster.PartitionInfo("t", 1); p.HighWatermark != 7 {
+		t.Errorf("the log goes on at %d, want 7", p.HighWatermark)
+	}
+}

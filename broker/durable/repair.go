@@ -38,7 +38,9 @@ type repair struct {
 	now    time.Time
 	log    zerolog.Logger
 	topics []topicJSON
-	starts starts
+	// hasTopics: there is a list of topics, which may be empty.
+	hasTopics bool
+	starts    starts
 
 	producers  producers
 	pids       pidsLog
@@ -48,6 +50,7 @@ type repair struct {
 	journal    frames
 	windows    windowsJSON
 	partitions []*partition
+	strays     []string // directories of partitions of no topic
 
 	open   map[int64]txnJSON
 	report Report
@@ -128,7 +131,7 @@ func (r *repair) path(name string) string { return filepath.Join(r.dir, name) }
 // read reads everything and writes nothing.
 func (r *repair) read() (err error) {
 	var topics topicsJSON
-	if _, err = readJSON(r.path(topicsFile), &topics, &topics.Version); err != nil {
+	if r.hasTopics, err = readJSON(r.path(topicsFile), &topics, &topics.Version); err != nil {
 		return err
 	}
 	r.topics = topics.Topics
@@ -191,17 +194,45 @@ func (r *repair) readPartitions() error {
 		}
 	}
 	for dir := range strangers {
-		// kfake writes topics.json before a new topic's first record and
-		// after a deleted topic's last file, and reads no other directory.
-		r.log.Warn().Str("dir", dir).Msg("partition directory of no topic; left alone")
+		if !strings.HasSuffix(dir, straySuffix) {
+			r.strays = append(r.strays, dir)
+		}
+	}
+	slices.Sort(r.strays)
+	if len(r.strays) > 0 && !r.hasTopics {
+		return fmt.Errorf("%w: there is %s, but no %s that says what topics there are; restore it from a copy",
+			ErrDamaged, r.strays[0], r.path(topicsFile))
 	}
 	return nil
+}
+
+// straySuffix ends no name of a partition's directory, which ends in a number.
+const straySuffix = "-stray"
+
+// setAside renames the directories of no topic. One is left behind when the
+// power fails while its topic is deleted; kfake would take the files for those
+// of a new topic of the same name, and append to them.
+func (r *repair) setAside() error {
+	for _, dir := range r.strays {
+		aside := fmt.Sprintf("%s.%d%s", dir, r.now.UnixNano(), straySuffix)
+		r.log.Warn().Str("dir", dir).Str("now", aside).Msg("partition directory of no topic; set aside")
+		if err := r.wrote(true, os.Rename(dir, aside)); err != nil {
+			return fmt.Errorf("durable: %w", err)
+		}
+	}
+	if len(r.strays) == 0 {
+		return nil
+	}
+	return syncDir(r.path(partitionsDir))
 }
 
 // write puts down what was settled. The order is that of an EndTxn: control
 // records, offsets, producers; each step can be done again, and what is
 // decided does not depend on how many have been done.
 func (r *repair) write() error {
+	if err := r.setAside(); err != nil {
+		return err
+	}
 	for _, p := range r.partitions {
 		if err := r.wrote(p.flush()); err != nil {
 			return err

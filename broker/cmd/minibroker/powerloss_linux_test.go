@@ -19,7 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
-	"github.com/kafka-gtc/kafka-gtc/broker/internal/powerloss"
+	"github.com/kafka-gtc/kafka-gtc/broker/internal/powertest"
 )
 
 // POWERLOSS_SEED says what is asked and where the power fails, POWERLOSS_CUTS
@@ -53,7 +53,7 @@ func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	r := record(t, dir, seed)
 	t.Logf("%d steps, %d events", len(r.steps), r.disk.Events())
-	images := scratch(t)
+	images := inMemory(t)
 	only := os.Getenv("POWERLOSS_CUT")
 	failed := 0
 	for n := range cuts {
@@ -82,7 +82,8 @@ func TestAPowerCutLosesNothingThatWasAnswered(t *testing.T) {
 // recording is what was asked of a node, and what it did to its directory.
 type recording struct {
 	steps []step
-	disk  *powerloss.Disk
+	edges []int // the steps at which least has been forced: the first, and the last of each run
+	disk  *powertest.Disk
 }
 
 var powerlossConfig = []string{
@@ -95,14 +96,14 @@ var powerlossConfig = []string{
 func record(t *testing.T, dir string, seed uint64) *recording {
 	t.Helper()
 	l := &powerLoad{rng: rand.New(rand.NewPCG(seed, 0)), w: newWorld()}
-	r := &recording{disk: powerloss.NewDisk(dir)}
+	r := &recording{edges: []int{0}, disk: powertest.NewDisk(dir)}
 	for run, end := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		trace := filepath.Join(t.TempDir(), "trace")
 		args := []string{"--ready-file", filepath.Join(t.TempDir(), "ready"), "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", "log.dirs=" + dir}
 		for _, line := range powerlossConfig {
 			args = append(args, "--override", line)
 		}
-		command := powerloss.Record(trace, append([]string{os.Args[0]}, args...)...)
+		command := powertest.Record(trace, append([]string{os.Args[0]}, args...)...)
 		p := startBinary(t, command[0], command[1:]...)
 		awaitFile(t, p, args[1])
 		addr, err := os.ReadFile(args[1])
@@ -125,6 +126,7 @@ func record(t *testing.T, dir string, seed uint64) *recording {
 		<-p.done
 		_ = conn.Close()
 		r.add(t, trace)
+		r.edges = append(r.edges, len(l.steps)-1)
 	}
 	r.steps = l.steps
 	return r
@@ -160,7 +162,7 @@ func (r *recording) add(t *testing.T, trace string) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		text, err := os.ReadFile(trace)
 		must(t, err)
-		if powerloss.Ended(text) {
+		if powertest.Ended(text) {
 			must(t, r.disk.Add(bytes.NewReader(text)))
 			return
 		}
@@ -173,9 +175,16 @@ func (r *recording) add(t *testing.T, trace string) {
 // cut lets the power fail once and starts a node on what is left.
 func (r *recording) cut(ctx context.Context, image string, seed, n uint64) error {
 	rng := rand.New(rand.NewPCG(seed, n+1))
-	at := r.steps[rng.IntN(len(r.steps))]
-	first, last := r.disk.Since(at.asked), r.disk.Since(at.told)
-	events := first + rng.IntN(last-first+2) // one beyond: what was told is told
+	which := rng.IntN(len(r.steps))
+	if rng.IntN(4) == 0 {
+		which = r.edges[rng.IntN(len(r.edges))]
+	}
+	at := r.steps[which]
+	first, last := r.disk.Since(at.asked), r.disk.Events()
+	if which+1 < len(r.steps) {
+		last = r.disk.Since(r.steps[which+1].asked)
+	}
+	events := first + rng.IntN(last-first+1)
 	if err := r.disk.Image(image, events, rng); err != nil {
 		return err
 	}
@@ -215,15 +224,15 @@ func (r *recording) cut(ctx context.Context, image string, seed, n uint64) error
 	return told(errors.Join(k.run(), stop()))
 }
 
-// scratch is a directory for images, in memory where there is such a place:
-// nothing in it has to outlive the test.
-func scratch(t *testing.T) string {
+// inMemory is a directory for images, which nothing has to outlive: forced to a
+// disk they take ten times as long.
+func inMemory(t *testing.T) string {
 	t.Helper()
-	base := ""
-	if _, err := os.Stat("/dev/shm"); err == nil {
-		base = "/dev/shm"
+	const memory = "/dev/shm"
+	if _, err := os.Stat(memory); err != nil {
+		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp(base, "powerloss")
+	dir, err := os.MkdirTemp(memory, "powerloss") //nolint:usetesting // t.TempDir is on a disk
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir

@@ -10,14 +10,20 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
-// begin makes what the other steps need.
+// begin makes what the other steps need. Before anything has been forced for a
+// client, the coordinator's log is on its own.
 func (l *powerLoad) begin() error {
+	if err := l.session("global-0"); err != nil {
+		return err
+	}
 	for _, t := range []struct {
 		name       string
 		partitions int32
 		config     [2]string
 	}{
-		{"t", 3, [2]string{}}, {"p", 2, [2]string{}}, {"d", 1, [2]string{}},
+		{"t", 3, [2]string{}},
+		{"p", 2, [2]string{}},
+		{"d", 1, [2]string{}},
 		{"rolled", 1, [2]string{"segment.bytes", "300"}}, // a segment for every few records
 	} {
 		if err := l.createTopic(t.name, t.partitions, t.config); err != nil {

@@ -278,10 +278,10 @@ func (l *powerLoad) endTransaction(id string, commit bool) error {
 	p := l.w.producer(id)
 	var resp *kmsg.EndTxnResponse
 	return l.do(step{name: fmt.Sprint("end ", id, " ", commit), id: id, ends: true, commit: commit, v4: isV4(id), change: func(w *world) {
-		p := w.producer(id)
-		w.end(p, commit)
+		ended := w.producer(id)
+		w.end(ended, commit)
 		if !isV4(id) {
-			p.pid, p.epoch = resp.ProducerID, resp.ProducerEpoch
+			ended.pid, ended.epoch = resp.ProducerID, resp.ProducerEpoch
 		}
 	}}, func() (err error) { resp, err = l.c.end(id, p.pid, p.epoch, commit); return err })
 }

@@ -1,9 +1,9 @@
-// Package powerloss is for tests of what a data directory may look like after a
+// Package powertest is for tests of what a data directory may look like after a
 // power cut. It records what a process does to the directory (strace), and
 // makes of that, for any moment, a directory that the disk may have been left
 // with: what was forced is there, and of the rest any part that the disk had
 // got round to.
-package powerloss
+package powertest
 
 import (
 	"bufio"
@@ -80,7 +80,7 @@ func calls(r io.Reader) (all []call, err error) {
 		s, err1 := strconv.ParseInt(seconds, 10, 64)
 		us, err2 := strconv.ParseInt(micros, 10, 64)
 		if !ok || err1 != nil || err2 != nil {
-			return nil, fmt.Errorf("powerloss: a line without a time: %.80q", line)
+			return nil, fmt.Errorf("powertest: a line without a time: %.80q", line)
 		}
 		begun := len(all)
 		switch head, cut := strings.CutSuffix(text, " <unfinished ...>"); {
@@ -110,7 +110,7 @@ func parseCall(text string) (c call, err error) {
 	name, _, ok := strings.Cut(text, "(")
 	_, result, isResult := strings.Cut(text[max(end, 0):], "= ")
 	if !ok || !isResult || end < 0 {
-		return call{}, fmt.Errorf("powerloss: not a call: %.200q", text)
+		return call{}, fmt.Errorf("powertest: not a call: %.200q", text)
 	}
 	c.name = name
 	number, _, _ := strings.Cut(result, " ")
@@ -118,7 +118,7 @@ func parseCall(text string) (c call, err error) {
 	if number == "?" { // the process ended in it
 		c.ret = -1
 	} else if c.ret, err = strconv.ParseInt(number, 0, 64); err != nil {
-		return call{}, fmt.Errorf("powerloss: the result of %.200q: %w", text, err)
+		return call{}, fmt.Errorf("powertest: the result of %.200q: %w", text, err)
 	}
 	// All strings are in hexadecimal, so a comma is between arguments or in a
 	// list, and no list matters here.
@@ -150,7 +150,7 @@ func (c *call) path(dir, n int) (string, error) {
 func (c *call) data(n int) ([]byte, error) {
 	quoted := c.args[n]
 	if len(quoted) < 2 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
-		return nil, fmt.Errorf("powerloss: %s: not a whole string: %.80q", c.name, quoted)
+		return nil, fmt.Errorf("powertest: %s: not a whole string: %.80q", c.name, quoted)
 	}
 	return unhex(quoted[1 : len(quoted)-1])
 }
@@ -162,7 +162,7 @@ func unhex(s string) ([]byte, error) {
 	out := make([]byte, 0, len(s)/4)
 	for len(s) > 0 {
 		if len(s) < 4 || s[:2] != `\x` {
-			return nil, fmt.Errorf("powerloss: %.40q is not in hexadecimal", s)
+			return nil, fmt.Errorf("powertest: %.40q is not in hexadecimal", s)
 		}
 		b, err := strconv.ParseUint(s[2:4], 16, 8)
 		if err != nil {

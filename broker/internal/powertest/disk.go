@@ -1,4 +1,4 @@
-package powerloss
+package powertest
 
 import (
 	"fmt"
