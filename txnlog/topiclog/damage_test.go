@@ -108,7 +108,7 @@ func TestALeaderThatServesNothingBelowTheEndIsRefused(t *testing.T) {
 }
 
 func TestALeaderThatCannotReadWhatItHasIsRefused(t *testing.T) {
-	for _, answer := range []*kerr.Error{kerr.CorruptMessage, kerr.InvalidRecord} {
+	for _, answer := range []*kerr.Error{kerr.CorruptMessage, kerr.InvalidRecord, kerr.UnknownServerError} {
 		s, c := damagedStore(t)
 		answerFetch(t, s, c, 0, func(_ []byte, p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = answer.Code })
 		wantRefused(t, s, 0, answer.Message)

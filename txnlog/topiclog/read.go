@@ -133,7 +133,8 @@ func (t *tail) take(ctx context.Context, wait time.Duration) (c *chunk, err erro
 		var try error
 		c, try = t.fetch(ctx, t.chain, wait)
 		switch {
-		case errors.Is(try, kerr.InvalidRecord):
+		// What Kafka answers, by the version of the request, for another magic.
+		case errors.Is(try, kerr.InvalidRecord), errors.Is(try, kerr.UnknownServerError):
 			bad = triesOfDamage
 		case errors.Is(try, errNothingServed), errors.Is(try, kerr.CorruptMessage):
 			bad++
