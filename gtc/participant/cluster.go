@@ -177,7 +177,7 @@ func (c *cluster) dial(ctx context.Context) (*session, error) {
 	if err == nil {
 		if want := c.clusterID(); want != "" && id != want {
 			err = &errOtherCluster{c.cfg.Alias, want, id}
-			c.forget(nil)
+			c.drop(nil)
 		}
 	}
 	if err != nil {
@@ -192,21 +192,22 @@ func (c *cluster) dial(ctx context.Context) (*session, error) {
 type errOtherCluster struct{ alias, want, got string }
 
 func (e *errOtherCluster) Error() string {
-	return fmt.Sprintf("the address of cluster %q answers as cluster id %q, not %q; correct its bootstrap.servers", e.alias, e.got, e.want)
+	return fmt.Sprintf("the address of cluster %q answers as cluster id %q, and the cluster was %q before, or is configured so; correct its bootstrap.servers, or start the coordinator again if another cluster has taken its place for good",
+		e.alias, e.got, e.want)
 }
 
-// forget drops all sessions of an address that turned out to lead elsewhere, if
-// s is one of them or nil. A learned id is forgotten with them: the cluster
-// behind an alias may have been replaced, and then transactions of the old one
-// must be told "no such cluster" instead of "wrong address".
-func (c *cluster) forget(s *session) {
+// drop ends all sessions of an address that turned out to lead elsewhere, if s is
+// one of them or nil. The id that was learned stays: the transactions of the cluster
+// are remembered by it, and what is open under their names on the one that answers
+// now is somebody else's.
+func (c *cluster) drop(s *session) {
 	c.mu.Lock()
 	old := c.current
 	if s != nil && !slices.Contains(old[:], s) {
 		c.mu.Unlock()
 		return
 	}
-	c.current, c.id = [lanes]*session{}, c.cfg.ExpectedClusterID
+	c.current = [lanes]*session{}
 	c.mu.Unlock()
 	closeAll(old)
 }

@@ -2,12 +2,16 @@ package participant
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Of a cluster that is away for a night every scan says so, and of one with a
@@ -45,4 +49,44 @@ func TestOneClusterThatIsConfiguredTwiceIsNamed(t *testing.T) {
 		_, twice := c.Learn(t.Context(), "eu")
 		return id == "A" && err == nil && twice != nil && strings.Contains(twice.Error(), `"us" and "eu" are one cluster`)
 	})
+}
+
+// An address that another cluster answers is no way to what was learned of it
+// before: the id stays, nothing is asked of the stranger, and the cluster counts as
+// not reachable until it is back.
+func TestAnotherClusterBehindAnAddressIsAMismatch(t *testing.T) {
+	a, b := fake(t, "A"), fake(t, "B")
+	var stranger atomic.Bool
+	cfg := at("eu", a.ListenAddrs()...)
+	cfg.ClientOpts = append(cfg.ClientOpts, kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
+		to := a.ListenAddrs()[0]
+		if stranger.Load() {
+			to = b.ListenAddrs()[0]
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, to)
+	}))
+	c := drive(t, cfg)
+	newProducer(t, "mine-a", noTimeoutDuration, a.ListenAddrs()...).write("t")
+	newProducer(t, "mine-a", noTimeoutDuration, b.ListenAddrs()...).write("t")
+	if open, err := c.Scan(t.Context(), "A", mine); err != nil || len(open) != 1 {
+		t.Fatalf("A: %v, %v", open, err)
+	}
+
+	stranger.Store(true)
+	c.all[0].drop(nil) // as when its connections break
+	open, err := c.Scan(t.Context(), "A", mine)
+	if other := new(errOtherCluster); len(open) > 0 || !errors.As(err, &other) || other.want != "A" || other.got != "B" {
+		t.Fatalf("through the stranger: %v, %v", open, err)
+	}
+	if open, err := c.Scan(t.Context(), "B", mine); len(open) > 0 || err == nil {
+		t.Fatalf("the stranger itself: %v, %v", open, err)
+	}
+	if st := c.Clusters()[0]; st.Reachable || st.ClusterID != "A" || !strings.Contains(st.LastError, `answers as cluster id "B"`) {
+		t.Errorf("%+v", st)
+	}
+
+	stranger.Store(false)
+	if open, err := c.Scan(t.Context(), "A", mine); err != nil || len(open) != 1 || !c.Clusters()[0].Reachable {
+		t.Fatalf("A is back: %v, %v", open, err)
+	}
 }

@@ -68,7 +68,7 @@ func TestAConnectionCutAroundEndTxn(t *testing.T) {
 			cut.mode.Store(tc.mode)
 			ctx := t.Context()
 			if tc.mode == refuseDials {
-				c.all[0].forget(nil) // its connections
+				c.all[0].drop(nil) // its connections
 				// kgo dials again and again until the request's time is up.
 				short, cancel := context.WithTimeout(ctx, time.Second)
 				defer cancel()

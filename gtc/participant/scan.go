@@ -152,7 +152,8 @@ func (s *session) lookAt(ctx context.Context, ids []string) ([]gtc.OpenTransacti
 		switch {
 		case err != nil:
 			errs[i] = fmt.Errorf("transactional id %q: %w", ids[i], err)
-		case seen.State == verdict.Ongoing:
+		case seen.State == verdict.Ongoing && seen.TimeoutMillis == verdict.Unlimited:
+			// With a timeout it is an ordinary producer's that has the same name.
 			looks[i] = openOf(ids[i], seen, info)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -39,6 +40,8 @@ func TestScanFindsOpenTransactionsOfKnownIDsOnly(t *testing.T) {
 		settle(t, c, p.id, prepared(t, c, p.id, p.ref("A")), true)
 	}
 	newProducer(t, "other", noTimeoutDuration, a.ListenAddrs()...).write("t")
+	// An ordinary producer of a name that is ours has a timeout.
+	newProducer(t, "mine-by-name", time.Minute, a.ListenAddrs()...).write("t")
 	newProducer(t, "mine-empty", noTimeoutDuration, a.ListenAddrs()...).ref("A")
 	open, err := c.Scan(t.Context(), "A", mine)
 	if err != nil || !slices.Equal(ids(open), want) {

@@ -179,7 +179,7 @@ func (s *session) verifyNow(ctx context.Context, node int32) (brokerInfo, error)
 	if id != s.clusterID {
 		err = &errOtherCluster{s.c.cfg.Alias, s.clusterID, id}
 		s.c.note(err)
-		s.c.forget(s)
+		s.c.drop(s)
 		return brokerInfo{}, err
 	}
 	info, err := s.features(ctx, node)

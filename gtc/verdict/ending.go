@@ -145,6 +145,16 @@ func (e *Ending) Seen(v View) {
 		switch {
 		case !e.refused:
 			e.doubt("not open (%v)", v)
+		case found == neverBegun && e.order.OnePhase:
+			// Its own answer would be the outcome (R5), and this is none: it has been
+			// written to (C-CLI-2), so either the broker answers from before that, or
+			// the cluster has forgotten what was there. And where an end is
+			// synchronous, as on kfake, Empty at the same epoch is also what EndTxn v4
+			// leaves behind a commit. Counter-example to "nothing was written": its
+			// commit is executed and the answer lost, abort is asked for, a deposed
+			// transaction coordinator shows the state before, and "aborted" is told
+			// over records that readers see.
+			e.conclude(gtc.EndUnknown, "the only participant shows nothing written (%v), which proves neither", v)
 		case found == neverBegun:
 			e.conclude(gtc.EndDone, "nothing was written (%v)", v)
 			e.goesOnFrom(v)
@@ -197,11 +207,13 @@ func (e *Ending) moved() {
 	switch {
 	case seenOpen(p):
 		e.next = AskMarkers
-	case !e.order.Commit && (!e.order.OnePhase || e.seen.State == Unknown):
-		// Abort of what was never seen open. Nobody who keeps to the
-		// protocol has sent its commit, and there is nothing to look at.
-		// (Of an only participant that holds where the cluster does not
-		// know the id: a commit is remembered for seven days.)
+	case !e.order.Commit && !e.order.OnePhase:
+		// Abort of what was never seen open, one of several. Nobody who keeps
+		// to the protocol has sent its commit, and there is nothing to look at.
+		// (Not of an only participant, whose commit needs no record. That the
+		// cluster does not know its id proves nothing either: the id of what was
+		// committed before an outage may have expired in it,
+		// transactional.id.expiration.ms.)
 		e.conclude(gtc.EndDone, "not there any more, and never seen open (%v)", e.seen)
 	default:
 		e.conclude(gtc.EndUnknown, "%v; it was never seen open, so no control marker can tell", e.seen)
