@@ -80,7 +80,7 @@ func (w *work) orphan(next []txnlog.Participant) {
 	}
 	// What a scan had found left over is told as a part of the next decision.
 	v.Leftovers = slices.DeleteFunc(v.Leftovers, func(p txnlog.Participant) bool {
-		again := slices.ContainsFunc(next, func(n txnlog.Participant) bool { return refOf(n) == refOf(p) })
+		again := !isHeuristic(p) && slices.ContainsFunc(next, func(n txnlog.Participant) bool { return refOf(n) == refOf(p) })
 		if again {
 			w.volatile.stopDriving(refOf(p), 0)
 		}

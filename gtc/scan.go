@@ -113,7 +113,7 @@ func (w *work) tellAgain() {
 	}
 	for i := range v.Leftovers {
 		p := &v.Leftovers[i]
-		if c := w.volatile.view(p.ClusterID); c == nil || c.open == nil || c.open.ref() != refOf(*p) || !isHeuristic(*p) {
+		if c := w.volatile.view(p.ClusterID); c == nil || c.open == nil || !sameStart(*p, *c.open) || !isHeuristic(*p) {
 			continue
 		}
 		p.State, p.Detail = txnlog.ParticipantOrphaned, ""

@@ -99,7 +99,8 @@ func (w *work) target(ref ParticipantRef, sequence int64) *txnlog.Participant {
 		ps = w.value.Leftovers
 	}
 	for i := range ps {
-		if refOf(ps[i]) == ref {
+		// Below EndTxn v5 one that is torn may have the name of one that is told.
+		if refOf(ps[i]) == ref && (sequence != 0 || !isHeuristic(ps[i])) {
 			return &ps[i]
 		}
 	}
@@ -164,7 +165,7 @@ func (w *work) leftoverEnded(ref ParticipantRef, a EndAnswer) {
 	case decided && a.Outcome == EndUnknown:
 		p.State, p.Detail = txnlog.ParticipantHeuristicUnknown, a.Detail
 	default:
-		w.value.Leftovers = slices.DeleteFunc(w.value.Leftovers, func(p txnlog.Participant) bool { return refOf(p) == ref })
+		w.value.Leftovers = slices.DeleteFunc(w.value.Leftovers, func(p txnlog.Participant) bool { return refOf(p) == ref && !isHeuristic(p) })
 		w.persist(true)
 		return
 	}

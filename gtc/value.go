@@ -75,14 +75,16 @@ func named(v *txnlog.GlobalTransaction, clusterID string) bool {
 func decidedAbout(v *txnlog.GlobalTransaction, o open) *txnlog.Participant {
 	for i := range v.Participants {
 		p := &v.Participants[i]
-		switch {
-		case refOf(*p) != o.ref():
-		case p.AuditTopic != "" && p.StartMillis == o.txn.StartMillis,
-			p.AuditTopic == "" && !below5(*p) && p.NextProducerID >= 0 && nextOf(*p) != o.ref():
+		if sameStart(*p, o) || refOf(*p) == o.ref() && p.AuditTopic == "" && !below5(*p) && p.NextProducerID >= 0 && nextOf(*p) != o.ref() {
 			return p
 		}
 	}
 	return nil
+}
+
+// sameStart: the recorded participant is the open transaction, for certain.
+func sameStart(p txnlog.Participant, o open) bool {
+	return refOf(p) == o.ref() && p.AuditTopic != "" && p.StartMillis == o.txn.StartMillis
 }
 
 func refOf(p txnlog.Participant) ParticipantRef {

@@ -128,6 +128,12 @@ var actions = [...]func(w *world, m move){
 		w.budget.goBacks--
 		w.goBack(m.a)
 	},
+	mvDepose: func(w *world, m move) {
+		w.budget.deposals--
+		c := w.clusters[m.a]
+		w.deposed[m.a] = &c
+	},
+	mvLearn: func(w *world, m move) { w.deposed[m.a] = nil },
 	mvStranger: func(w *world, m move) {
 		w.budget.strangers--
 		w.scanStranger(m.a)
@@ -270,6 +276,7 @@ func (w *world) tick(h int8) {
 	if w.budget.ticks > 0 {
 		w.budget.ticks--
 	}
+	clear(w.deposed[:]) // it learns within milliseconds of waking up
 	at, _ := host.term.machine.NextDeadline()
 	if d := at - host.clock.Mono; d > 0 {
 		host.clock.Mono += d
@@ -292,8 +299,8 @@ func (w *world) scan(h, k int8) {
 	if c.down {
 		m.code = unreachable
 	}
-	if c.open() && w.hosts[h].term.machine.Knows(globalID) {
-		m.isOpen, m.open = true, c.openOf()
+	if seen := w.asked(k); seen.open() && w.hosts[h].term.machine.Knows(globalID) {
+		m.isOpen, m.open = true, seen.openOf()
 	}
 	if w.fine {
 		w.send(m)

@@ -133,6 +133,12 @@ func (w *world) startEnd(h int8, o endOrder) {
 		return
 	}
 	at.busy = true
+	if w.mutant == readOnlyVote && o.commit && !o.onePhase && o.start == 0 {
+		w.endReply(h, o, gtc.EndAnswer{
+			Outcome: gtc.EndDone, EndTxnVersion: bumps, NextProducerID: int64(o.producer.id), NextProducerEpoch: o.producer.epoch,
+		})
+		return
+	}
 	e := w.ending(h, o)
 	w.carryOn(e, o)
 	if o.version = e.Version(); e.Next() == verdict.AskEnd {
@@ -170,7 +176,7 @@ func (w *world) carryOn(e *verdict.Ending, o endOrder) {
 		case ask == verdict.AskBroker, ask == verdict.AskBrokerAnew:
 			e.Connected(c.version, bumps)
 		case ask == verdict.AskState:
-			e.Seen(c.view())
+			e.Seen(w.asked(o.cluster).view())
 		case ask == verdict.AskEnd:
 			o.version = e.Version()
 			code, next := w.execute(o)

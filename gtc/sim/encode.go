@@ -14,11 +14,14 @@ func (w *world) encode(b []byte) []byte {
 	g := &w.budget
 	b = append(b,
 		byte(g.claims), byte(g.crashes), byte(g.breaks), byte(g.giveUps), byte(g.late),
-		byte(g.scans), byte(g.more), byte(g.ticks), byte(g.outsiders), byte(g.failures), byte(g.gaveUp), byte(g.goBacks), byte(g.strangers))
+		byte(g.scans), byte(g.more), byte(g.ticks), byte(g.outsiders), byte(g.failures), byte(g.gaveUp), byte(g.goBacks), byte(g.strangers), byte(g.deposals))
 	for k := range w.n {
 		b = w.clusters[k].encode(b)
 		if c := w.copies[k]; c != nil {
 			b = c.encode(append(b, 1))
+		}
+		if c := w.deposed[k]; c != nil {
+			b = c.encode(append(b, 2))
 		}
 	}
 	for h := range w.hosts {

@@ -27,6 +27,7 @@ func (w *world) settle() {
 	for k := range w.n {
 		w.clusters[k].down = false
 	}
+	clear(w.deposed[:])
 	w.budget = budget{ticks: -1}
 	for h := range int8(len(w.hosts)) {
 		w.own(h)
@@ -138,7 +139,7 @@ func (w *world) quieten() {
 // inProgress are the moves that need neither a client nor a clock.
 var inProgress = [len(moveNames)]bool{
 	mvDeliver: true, mvLand: true, mvAck: true, mvLandAck: true, mvLinger: true, mvCheck: true, mvLook: true, mvVotes: true,
-	mvMarkers: true,
+	mvMarkers: true, mvLearn: true,
 }
 
 func (w *world) nextQuiet(b []move) (move, bool) {

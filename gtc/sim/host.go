@@ -267,7 +267,10 @@ func (w *world) look(h int8, which, participant int) {
 	o := endOrder{cluster: clusterOf(ref.ClusterID), producer: producerOf(ref.ProducerID, ref.ProducerEpoch)}
 	v := gtc.Vote{Code: gtc.VoteUnavailable, Detail: "unavailable"}
 	if c := &w.clusters[o.cluster]; !c.down {
-		v = verdict.Vote(c.view(), ref, c.version)
+		v = verdict.Vote(w.asked(o.cluster).view(), ref, c.version)
+		if w.mutant == readOnlyVote && v.Code == gtc.VoteRefused && w.asked(o.cluster).now == o.producer && c.version >= bumps {
+			v.Code, v.EndTxnVersion = gtc.VotePrepared, bumps // and startEnd sends nothing
+		}
 	}
 	if w.mutant == voteSkipped {
 		v.Code, v.Detail = gtc.VotePrepared, ""

@@ -90,7 +90,7 @@ func (w *world) ended(t, cluster int8, commit bool) {
 // somebody from outside ended one of them.
 func (w *world) checkAtomic(t int8) {
 	x := &w.txns[t]
-	inside := ^x.outsider
+	inside := ^(x.outsider | w.ledger.wentBack)
 	if x.committed&inside != 0 && x.aborted&inside != 0 {
 		w.violate("transaction %d is torn: committed on %s, aborted on %s", t, names(x.committed), names(x.aborted))
 	}
@@ -200,6 +200,9 @@ func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone 
 		return
 	}
 	x := &w.txns[t]
+	if w.ledger.wentBack&(1<<o.cluster) != 0 && sequence != 0 && (x.sequence != sequence || x.epoch != w.ledger.epoch) {
+		return // the name is another's, too
+	}
 	single := x.listed&(x.listed-1) == 0
 	unknown := alone && (p.State.Heuristic() || x.unknowable) // the record says neither
 	switch {
@@ -306,9 +309,12 @@ func (w *world) checkAge(h int8, m message) {
 // ends: the record names what a look has seen open, or an EndGlobalTxn may be
 // under way, which has come at any time since.
 func (w *world) ends(t *term, m message) bool {
-	v, owner := t.machine.Value(globalID), w.clusters[m.cluster].owner()
-	if v == nil || owner < 0 || w.txns[owner].asked {
+	v, seen := t.machine.Value(globalID), w.clusters[m.cluster].marker(startOf(m.open.StartMillis))
+	if v == nil || seen == nil || w.txns[seen.txn].asked {
 		return true
+	}
+	if !slices.Contains(slices.Concat(v.ClusterIDs, v.FormerClusterIDs), clusterIDs[m.cluster]) {
+		return true // it is of a session that a superseded coordinator does not know
 	}
 	return slices.ContainsFunc(slices.Concat(v.Participants, v.Leftovers), func(p txnlog.Participant) bool {
 		return clusterOf(p.ClusterID) == m.cluster && p.ProducerID == m.open.ProducerID && p.ProducerEpoch == m.open.ProducerEpoch
@@ -336,7 +342,7 @@ func (w *world) told(c call, r gtc.Response, owner bool) {
 	}
 	x.told = r.Outcome
 	alone := x.listed&(x.listed-1) == 0
-	inside := x.listed &^ x.outsider
+	inside := x.listed &^ (x.outsider | w.ledger.wentBack)
 	switch {
 	case r.Outcome == gtc.OutcomeCommitted && alone:
 		if x.committed&inside != inside&^w.unwritten(x) {

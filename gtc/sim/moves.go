@@ -52,6 +52,8 @@ const (
 	mvKeepCopy // cluster a
 	mvGoBack   // cluster a
 	mvStranger // host a
+	mvDepose   // cluster a
+	mvLearn    // cluster a
 )
 
 var moveNames = [...]string{
@@ -63,6 +65,7 @@ var moveNames = [...]string{
 	"wake", "markers written", "outsider", "cluster down", "cluster up", "operator", "wall clock steps",
 	"operator gives up", "a long time passes", "a copy is taken", "cluster restored from the copy",
 	"scan of a cluster that no session names",
+	"transaction coordinator deposed, and does not know", "deposed transaction coordinator learns",
 }
 
 // move is one thing that can happen. What a and b mean depends on the kind.
@@ -91,6 +94,9 @@ func (w *world) moves(b []move) []move {
 		}
 		if c.down {
 			b = append(b, move{mvUp, k, 0})
+		}
+		if w.deposed[k] != nil {
+			b = append(b, move{mvLearn, k, 0})
 		}
 	}
 	return b
@@ -280,6 +286,14 @@ func (w *world) faults(b []move) []move {
 		for h := range int8(len(w.hosts)) {
 			if w.hosts[h].term != nil && !w.hosts[h].paused {
 				b = append(b, move{mvStranger, h, 0})
+			}
+		}
+	}
+	if w.budget.deposals > 0 {
+		for k := range int8(w.n) {
+			// Below EndTxn v5 a state names no transaction, see KIP.md.
+			if c := &w.clusters[k]; c.known && c.version >= bumps && w.deposed[k] == nil {
+				b = append(b, move{mvDepose, k, 0})
 			}
 		}
 	}

@@ -52,6 +52,9 @@ const (
 	strangersEnded Mutant = "strangers-ended"
 	// ageBeginsAnew counts the age of what is open from each new session on.
 	ageBeginsAnew Mutant = "age-begins-anew"
+	// readOnlyVote leaves a participant that shows nothing open out of a commit, as
+	// complete.
+	readOnlyVote Mutant = "read-only-vote"
 	// expiredIsAborted presumes abort of what an expired id has decided.
 	expiredIsAborted Mutant = "expired-is-aborted"
 )
@@ -61,7 +64,7 @@ func Mutants() []Mutant {
 	return []Mutant{
 		effectBeforeAppend, noFence, forgottenDeadline, oldEpochAccepted, presumedCommit, voteSkipped,
 		withoutR1, withoutR2, withoutR3, withoutR3Ended, withoutR4, withoutR5, withoutR5Record,
-		unfencedOnePhase, givesUp, forgottenIsAborted, strangersEnded, ageBeginsAnew, expiredIsAborted,
+		unfencedOnePhase, givesUp, forgottenIsAborted, strangersEnded, ageBeginsAnew, readOnlyVote, expiredIsAborted,
 	}
 }
 

@@ -174,6 +174,9 @@ func (w *world) lately(rng *rand.Rand, ws *weights) {
 		ws[mvScan], w.budget.scans = 10, 40
 	}
 	w.varied = rng.IntN(4) == 0
+	if rng.IntN(4) == 0 {
+		w.budget.deposals, ws[mvDepose], ws[mvLearn] = 20, pick(5, 20), pick(1, 5, 20)
+	}
 	if rng.IntN(8) == 0 {
 		w.budget.strangers, ws[mvStranger] = 20, 5
 	}
@@ -185,7 +188,7 @@ func (w *world) lately(rng *rand.Rand, ws *weights) {
 		}
 		w.budget.deaths = 12
 	}
-	if rng.IntN(8) == 0 {
+	if rng.IntN(3) == 0 {
 		// Clients that sleep in the middle of a transaction, and owners that
 		// are superseded meanwhile.
 		ws[mvWriteMore], ws[mvEnd], ws[mvScan], ws[mvTick], ws[mvClaim] = 40, 4, 10, 30, 4

@@ -36,7 +36,8 @@ func (w *world) describe(m move) string {
 	case m.kind == mvOutsider:
 		return fmt.Sprintf("somebody from outside at %s: %s", clusterIDs[m.a],
 			[...]string{"InitProducerId", "EndTxn(abort)", "InitProducerId with the expected epoch", "EndTxn(commit)"}[m.b])
-	case m.kind == mvMarkers, m.kind == mvDown, m.kind == mvUp, m.kind == mvKeepCopy, m.kind == mvGoBack:
+	case m.kind == mvMarkers, m.kind == mvDown, m.kind == mvUp, m.kind == mvKeepCopy, m.kind == mvGoBack,
+		m.kind == mvDepose, m.kind == mvLearn:
 		return fmt.Sprintf("%s: %s", clusterIDs[m.a], name)
 	}
 	return fmt.Sprintf("host %d: %s", m.a, name)

@@ -31,6 +31,7 @@ type world struct {
 	settings
 	clusters [maxClusters]cluster
 	copies   [maxClusters]*cluster // never changed, see goBack
+	deposed  [maxClusters]*cluster // never changed, see asked
 	hosts    [2]host
 	clients  [maxClients]client
 	log      partition
@@ -86,6 +87,7 @@ type budget struct {
 	ages      int8 // times in which ids expire
 	goBacks   int8 // clusters that are restored from a copy
 	strangers int8 // looks at a cluster that no session names
+	deposals  int8 // transaction coordinators that answer from their cache of before
 }
 
 // kind is the kind of a message.
@@ -194,7 +196,7 @@ func (w *world) execute(o endOrder) (code, producer) {
 			answer, next = none, again
 		}
 	} else {
-		answer, next = c.endTxn(o.producer, o.commit)
+		answer, next = w.endTxn(o)
 	}
 	w.tracef("    %s answers %v, now %v at %d/%d", clusterIDs[o.cluster], answer, c.state, c.now.id, c.now.epoch)
 	if owner < 0 || c.open() {
@@ -202,15 +204,39 @@ func (w *world) execute(o endOrder) (code, producer) {
 	}
 	w.ended(owner, o.cluster, o.commit)
 	// Below EndTxn v5 an abort by the scan may hit the next transaction of a
-	// client that has aborted by itself meanwhile. Its session is over then, so
-	// that one cannot commit either.
-	over := !o.commit && w.txns[owner].epoch <= w.ledger.over
+	// client that has aborted by itself meanwhile. Its session is over then, or
+	// superseded, so that one cannot commit either.
+	over := !o.commit && (w.txns[owner].epoch <= w.ledger.over || w.txns[owner].epoch < w.ledger.epoch || w.txns[owner].life < w.ledger.life)
 	back := w.ledger.wentBack&(1<<o.cluster) != 0
 	if o.meant >= 0 && o.meant != owner && !over && !back {
 		w.violate("an EndTxn for transaction %d ended transaction %d on %s", o.meant, owner, clusterIDs[o.cluster])
 	}
 	if o.commit && !w.txns[owner].asked && !back {
 		w.violate("transaction %d was committed on %s, and nobody asked for it", owner, clusterIDs[o.cluster])
+	}
+	return answer, next
+}
+
+// asked is the transaction coordinator that a host reaches on a cluster: of two
+// brokers, perhaps the one that is it no longer and does not know yet. That one
+// answers from its cache of before, however often it is asked and over which
+// connection, and cannot change anything.
+func (w *world) asked(k int8) *cluster {
+	if d := w.deposed[k]; d != nil {
+		return d
+	}
+	return &w.clusters[k]
+}
+
+func (w *world) endTxn(o endOrder) (code, producer) {
+	d := w.deposed[o.cluster]
+	if d == nil || w.clusters[o.cluster].down {
+		return w.clusters[o.cluster].endTxn(o.producer, o.commit)
+	}
+	cache := *d
+	answer, next := cache.endTxn(o.producer, o.commit)
+	if cache.state != d.state || cache.now != d.now {
+		return concurrent, again // NOT_COORDINATOR from its log: ask again
 	}
 	return answer, next
 }
