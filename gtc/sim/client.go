@@ -324,6 +324,9 @@ func (w *world) hit(owner int8, m message) {
 func (w *world) fromOutside(owner, cluster int8, commit bool) {
 	x := &w.txns[owner]
 	x.outsider |= 1 << cluster
+	if x.aborted&(1<<cluster) != 0 {
+		x.split |= 1 << cluster // the rest of what was aborted, which its client wrote on
+	}
 	x.doomed = x.doomed || !x.asked && !commit
 }
 

@@ -331,6 +331,7 @@ func (w *world) goneForGood(h, k int8) {
 		w.ledger.givenUp++
 	}
 	t := w.hosts[h].term
+	t.seen, t.endedAt[k] = nil, w.hosts[h].clock.Mono+1
 	id := t.freeRequest()
 	t.calls = append(t.calls, call{request: id, client: -1, txn: -1})
 	w.step(h, gtc.ResolveRequest{Request: id, ID: globalID, Action: gtc.ResolveGiveUp, ClusterID: clusterIDs[k]})
@@ -405,6 +406,7 @@ func (w *world) goBack(k int8) {
 // on looking at the clusters, and clients know that their last InitGlobalTxn was
 // long ago.
 func (w *world) age() {
+	clear(w.deposed[:])
 	for h := range int8(len(w.hosts)) {
 		w.own(h)
 		host := &w.hosts[h]
@@ -413,6 +415,7 @@ func (w *world) age() {
 		if host.term == nil || host.paused {
 			continue
 		}
+		host.term.seen = nil
 		for k := range int8(w.n) {
 			c := &w.clusters[k]
 			ev := gtc.ScanCompleted{ClusterID: clusterIDs[k], BeganMono: host.clock.Mono + 1} // when the step is

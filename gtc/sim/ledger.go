@@ -200,7 +200,7 @@ func (w *world) recordedOne(p txnlog.Participant, sequence int64, commit, alone 
 		return
 	}
 	x := &w.txns[t]
-	if w.ledger.wentBack&(1<<o.cluster) != 0 && sequence != 0 && (x.sequence != sequence || x.epoch != w.ledger.epoch) {
+	if w.ledger.wentBack&(1<<o.cluster) != 0 && sequence != 0 && (x.sequence != sequence || x.epoch != w.ledger.epoch || !x.asked) {
 		return // the name is another's, too
 	}
 	single := x.listed&(x.listed-1) == 0
@@ -298,6 +298,7 @@ func (w *world) checkAge(h int8, m message) {
 	switch start := startOf(m.open.StartMillis); {
 	case !m.isOpen || i >= 0 && t.seen[i].start != start:
 		t.seen = slices.DeleteFunc(t.seen, func(s seenOpen) bool { return s.cluster == m.cluster })
+	case i < 0 && !t.names(m.cluster): // it is of a session that this coordinator does not know
 	case i < 0:
 		t.seen = append(t.seen, seenOpen{m.cluster, start, now})
 	case now-t.seen[i].since < int64(w.sessionTimeout) || w.ends(t, m):
@@ -306,15 +307,18 @@ func (w *world) checkAge(h int8, m message) {
 	}
 }
 
+// names: a session of the id has named the cluster.
+func (t *term) names(cluster int8) bool {
+	v := t.machine.Value(globalID)
+	return v != nil && slices.Contains(slices.Concat(v.ClusterIDs, v.FormerClusterIDs), clusterIDs[cluster])
+}
+
 // ends: the record names what a look has seen open, or an EndGlobalTxn may be
 // under way, which has come at any time since.
 func (w *world) ends(t *term, m message) bool {
 	v, seen := t.machine.Value(globalID), w.clusters[m.cluster].marker(startOf(m.open.StartMillis))
 	if v == nil || seen == nil || w.txns[seen.txn].asked {
 		return true
-	}
-	if !slices.Contains(slices.Concat(v.ClusterIDs, v.FormerClusterIDs), clusterIDs[m.cluster]) {
-		return true // it is of a session that a superseded coordinator does not know
 	}
 	return slices.ContainsFunc(slices.Concat(v.Participants, v.Leftovers), func(p txnlog.Participant) bool {
 		return clusterOf(p.ClusterID) == m.cluster && p.ProducerID == m.open.ProducerID && p.ProducerEpoch == m.open.ProducerEpoch
