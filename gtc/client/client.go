@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -55,7 +56,8 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 // cluster still has to commit it (*PendingError when ctx ends before that) or
 // abort it. After a heuristic outcome Begin returns the *HeuristicError again
 // until an operator has told the coordinator to forget it. *FencedError:
-// another client has the id.
+// another client has the id. When Begin fails, whatever the error, no
+// transaction was begun, and it may be called again.
 //
 // With a ring the one before under the same id is Options.Ring transactions
 // back, so that many can be open at a time. They commit in the order of their
@@ -63,7 +65,7 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 // committed, and aborts (ErrBefore) when that one was not. A transaction that
 // shall not depend on the one before is begun after that one's outcome is known.
 func (cl *Client) Begin(ctx context.Context) (*Txn, error) {
-	if err := cl.lock.acquire(ctx); err != nil {
+	if err := cl.acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer cl.lock.release()
@@ -90,7 +92,7 @@ func (s *slot) settle(ctx context.Context) error {
 		return nil
 	}
 	if err := t.lock.acquire(ctx); err != nil {
-		return err
+		return fmt.Errorf("client: nothing was begun: a call about the transaction before under the same id is under way: %w", err)
 	}
 	defer t.lock.release()
 	if err := t.settle(ctx); err != nil {
@@ -105,7 +107,7 @@ func (s *slot) settle(ctx context.Context) error {
 // without this client. The error says that an abort could not be told to a
 // cluster; the coordinator will do it after the transaction timeout.
 func (cl *Client) Close(ctx context.Context) error {
-	if err := cl.lock.acquire(ctx); err != nil {
+	if err := cl.acquire(ctx); err != nil {
 		return err
 	}
 	defer cl.lock.release()
@@ -121,6 +123,14 @@ func (cl *Client) Close(ctx context.Context) error {
 	}
 	closeAll(cl.slots)
 	return errors.Join(errs...)
+}
+
+// acquire takes the client's lock for Begin and Close.
+func (cl *Client) acquire(ctx context.Context) error {
+	if err := cl.lock.acquire(ctx); err != nil {
+		return fmt.Errorf("client: nothing was done: another call of Begin or Close is under way: %w", err)
+	}
+	return nil
 }
 
 // lock is a mutex whose waiting ends with a context.

@@ -31,14 +31,11 @@ import (
 // Called again, Commit gives the same answer. A transaction without records
 // commits without a request.
 func (t *Txn) Commit(ctx context.Context) (Result, error) {
-	if err := t.lock.acquire(ctx); err != nil {
-		return Result{}, &UnknownOutcomeError{Asked: true, Err: err}
+	if r, done, err := t.turn(ctx, t.commitError); done {
+		return r, err
 	}
 	defer t.lock.release()
-	if done, err := t.finished(t.commitError); done {
-		return t.result, err
-	}
-	if t.asked == nil {
+	if t.asked.Load() == nil {
 		if err := t.prepare(ctx); err != nil {
 			return t.notPrepared(ctx, err)
 		}
@@ -46,7 +43,7 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 			t.know(Result{Outcome: OutcomeCommitted})
 			return t.result, nil
 		}
-		t.asked = t.request()
+		t.asked.Store(&question{request: t.request()})
 	}
 	if err := t.ask(ctx, true); err != nil {
 		return t.result, err
@@ -62,14 +59,11 @@ func (t *Txn) Commit(ctx context.Context) (Result, error) {
 // commit has won. Other errors are as Commit's; a *HeuristicError without the
 // coordinator says that somebody else has committed it on a cluster before.
 func (t *Txn) Abort(ctx context.Context) (Result, error) {
-	if err := t.lock.acquire(ctx); err != nil {
-		return Result{}, &UnknownOutcomeError{Asked: true, Err: err}
+	if r, done, err := t.turn(ctx, t.abortError); done {
+		return r, err
 	}
 	defer t.lock.release()
-	if done, err := t.finished(t.abortError); done {
-		return t.result, err
-	}
-	if t.asked == nil {
+	if t.asked.Load() == nil {
 		t.abortLocally(ctx, ErrAborted)
 		return t.result, t.abortError()
 	}
@@ -86,23 +80,27 @@ func (t *Txn) Abort(ctx context.Context) (Result, error) {
 // transaction that aborted is no error.
 func (t *Txn) Wait(ctx context.Context) (Result, error) {
 	if err := t.lock.acquire(ctx); err != nil {
-		return Result{}, &UnknownOutcomeError{Asked: true, Err: err}
+		return t.notTurn(err, Result.Pending)
 	}
 	defer t.lock.release()
 	return t.result, t.wait(ctx)
 }
 
 func (t *Txn) wait(ctx context.Context) error {
-	if t.lost != nil {
+	switch {
+	case t.known:
+	case t.lost != nil:
 		return t.lost
-	}
-	if !t.known {
-		return &UnknownOutcomeError{Asked: t.asked != nil, Err: errors.New("call Commit or Abort first")}
+	default:
+		return &UnknownOutcomeError{Asked: t.asked.Load().mayHaveLeft(), Err: errors.New("call Commit or Abort first")}
 	}
 	backoff := t.session.coord.backoffMin
-	for t.asked != nil && len(t.result.Pending()) > 0 {
+	for t.asked.Load() != nil && len(t.result.Pending()) > 0 {
 		pending := &PendingError{Outcome: t.result.Outcome, Clusters: t.result.Pending()}
-		err := pause(ctx, backoff)
+		err := t.lost
+		if err == nil {
+			err = pause(ctx, backoff)
+		}
 		if err == nil {
 			err = t.ask(ctx, t.result.Outcome == OutcomeCommitted)
 		}
@@ -112,23 +110,62 @@ func (t *Txn) wait(ctx context.Context) error {
 		}
 		backoff = min(2*backoff, t.session.coord.backoffMax)
 	}
-	if t.result.heuristic() {
-		return &HeuristicError{Result: t.result}
+	return t.result.heuristicError()
+}
+
+// turn waits for the calls before this one. done says that there is nothing to
+// do, and err is what the caller gets; otherwise the lock is the caller's.
+func (t *Txn) turn(ctx context.Context, verdict func() error) (r Result, done bool, err error) {
+	if r, done, err = t.finished(verdict); done {
+		return r, true, err
 	}
-	return nil
+	locked := t.lock.acquire(ctx)
+	if r, done, err = t.finished(verdict); done && locked == nil {
+		t.lock.release()
+	}
+	if locked != nil && !done {
+		return Result{}, true, t.busy(locked)
+	}
+	return r, done, err
+}
+
+// notTurn is the answer to a wait that another call has held up: left says on
+// which clusters the caller waits for it.
+func (t *Txn) notTurn(err error, left func(Result) []string) (Result, error) {
+	r, done, lost := t.finished(func() error { return nil })
+	switch {
+	case !done:
+		return Result{}, t.busy(err)
+	case lost != nil:
+		return r, lost
+	case len(left(r)) == 0:
+		return r, r.heuristicError()
+	}
+	return r, &PendingError{Outcome: r.Outcome, Clusters: left(r), Err: err}
+}
+
+// busy says what was known when the context of a call ended that another one
+// kept waiting.
+func (t *Txn) busy(err error) error {
+	return &UnknownOutcomeError{
+		Asked: t.asked.Load().mayHaveLeft(),
+		Err:   fmt.Errorf("another call about it is under way: %w", err),
+	}
 }
 
 // finished reports whether there is nothing to do any more, with the error that
 // the caller gets for it. What was told once stays, also when the coordinator
 // has refused to say it again (Wait asks again, another client may have come).
-func (t *Txn) finished(verdict func() error) (bool, error) {
+func (t *Txn) finished(verdict func() error) (Result, bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
 	case t.known:
-		return true, verdict()
+		return t.result, true, verdict()
 	case t.lost != nil:
-		return true, t.lost
+		return t.result, true, t.lost
 	}
-	return false, nil
+	return Result{}, false, nil
 }
 
 func (t *Txn) commitError() error {
@@ -199,9 +236,8 @@ func (e *unfitError) Error() string { return e.cause.Error() }
 // the outcome does not depend on whether the clusters can be told.
 func (t *Txn) abortLocally(ctx context.Context, cause error) {
 	t.seal()
-	t.cause = cause
-	t.know(Result{Outcome: OutcomeAborted})
 	parts := t.parts()
+	t.knowAborted(cause, parts)
 	flushErr := t.flush(ctx, func(cl *kgo.Client) error { return cl.AbortBufferedRecords(ctx) })
 	errs := allErrors(parts, func(p *participant) error {
 		if flushErr != nil {
@@ -210,6 +246,7 @@ func (t *Txn) abortLocally(ctx context.Context, cause error) {
 		}
 		return p.abort(ctx)
 	})
+	result := Result{Outcome: OutcomeAborted}
 	for i, p := range parts {
 		r := ParticipantResult{Cluster: p.name, ClusterID: p.clusterID, State: ParticipantComplete}
 		switch {
@@ -218,8 +255,22 @@ func (t *Txn) abortLocally(ctx context.Context, cause error) {
 		case errs[i] != nil:
 			r.State, r.Message = ParticipantPending, errs[i].Error()
 		}
-		t.result.Participants = append(t.result.Participants, r)
+		result.Participants = append(result.Participants, r)
 	}
+	t.know(result)
+}
+
+// knowAborted keeps an abort of this client's own, before a cluster is told.
+func (t *Txn) knowAborted(cause error, parts []*participant) {
+	result := Result{Outcome: OutcomeAborted}
+	for _, p := range parts {
+		result.Participants = append(result.Participants,
+			ParticipantResult{Cluster: p.name, ClusterID: p.clusterID, Message: "it is being told"})
+	}
+	t.mu.Lock()
+	t.cause = cause
+	t.mu.Unlock()
+	t.know(result)
 }
 
 // request is what the coordinator is asked, now and in every repeat.
@@ -236,16 +287,15 @@ func (t *Txn) request() *wire.EndGlobalTxnRequest {
 	return req
 }
 
-// ask asks the coordinator until it knows the outcome.
+// ask asks the coordinator until it knows the outcome. Of an outcome that is
+// known already the error says why nothing more is.
 func (t *Txn) ask(ctx context.Context, commit bool) error {
+	q := t.asked.Load()
 	err := t.session.coord.ask(ctx, func(ctx context.Context, node kmsg.Requestor) error {
-		req := *t.asked // kgo may still be writing the copy before
-		req.Committed = commit
 		hold := t.session.coord.hold(ctx)
-		req.TimeoutMillis = int32(hold.Milliseconds())
 		ctx, cancel := context.WithTimeout(ctx, hold+answerGrace)
 		defer cancel()
-		resp, err := req.RequestWith(ctx, node)
+		resp, err := q.with(ctx, node, commit, int32(hold.Milliseconds()))
 		if err != nil {
 			return err
 		}
@@ -258,7 +308,15 @@ func (t *Txn) ask(ctx context.Context, commit bool) error {
 		t.session.fenced = &FencedError{Err: err}
 		return t.lose(t.session.fenced)
 	case errors.Is(err, kerr.TransactionalIDNotFound), errors.Is(err, wire.GlobalTransactionTooOld):
-		return t.lose(&UnknownOutcomeError{Asked: true, Final: true, Err: err})
+		if !t.known {
+			err = &UnknownOutcomeError{Asked: true, Final: true, Err: err}
+		}
+		return t.lose(err)
+	case t.known:
+		return err
+	case q.withdraw():
+		t.asked.Store(nil)
+		return &UnknownOutcomeError{Err: err}
 	}
 	return &UnknownOutcomeError{Asked: true, Err: err}
 }
@@ -326,12 +384,12 @@ func (t *Txn) settle(ctx context.Context) error {
 		}
 	case !t.known:
 		return ErrTxnOpen
-	case t.asked != nil:
+	case t.asked.Load() != nil:
 		if t.result.heuristic() {
 			// The coordinator takes no next transaction until an operator
 			// has mended this one.
 			if err := t.ask(ctx, t.result.Outcome == OutcomeCommitted); err != nil {
-				return err
+				return fmt.Errorf("%w; whether an operator has forgotten it is not known: %w", &HeuristicError{Result: t.result}, err)
 			}
 		}
 		// An abort need not be waited for: a producer that is initialised
@@ -348,8 +406,8 @@ func (t *Txn) settle(ctx context.Context) error {
 				p.adopt(ctx, t.result.Outcome == OutcomeCommitted, t.next[i].ProducerID, t.next[i].ProducerEpoch)
 			}
 		}
-		t.session.sequence = t.asked.Sequence + 1
-		t.asked = nil // under another session it would be refused, and that session be taken for fenced
+		t.session.sequence = t.asked.Load().request.Sequence + 1
+		t.asked.Store(nil) // under another session it would be refused, and that session be taken for fenced
 	}
 	for _, p := range t.session.participants {
 		p.leave(ctx)
@@ -359,11 +417,14 @@ func (t *Txn) settle(ctx context.Context) error {
 
 // discard ends the transaction when the client closes.
 func (t *Txn) discard(ctx context.Context) error {
-	if err := t.lock.acquire(ctx); err != nil {
+	if _, done, err := t.turn(ctx, func() error { return nil }); done {
+		if t.isDecided() {
+			return nil
+		}
 		return err
 	}
 	defer t.lock.release()
-	if t.known || t.lost != nil || t.asked != nil {
+	if t.asked.Load() != nil {
 		return nil
 	}
 	t.abortLocally(ctx, ErrClosed)

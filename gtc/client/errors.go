@@ -126,8 +126,10 @@ func (e *ProducerError) Unwrap() error { return e.Err }
 // UnknownOutcomeError says that this client does not know the outcome. It is
 // no sign of an abort.
 type UnknownOutcomeError struct {
-	// Asked: the coordinator was asked, so only it can end the transaction.
-	// Otherwise the transaction is still open.
+	// Asked: a request may have reached the coordinator, so only it can end
+	// the transaction. Otherwise nothing that could decide it has left this
+	// client, and the transaction is open; unless another call of Commit is
+	// under way, as Err says then, which may ask.
 	Asked bool
 	// Final: asking again gives the same answer: the coordinator remembers
 	// the transaction no more. The data shows what became of it. Otherwise
@@ -194,8 +196,9 @@ func (e *HeuristicError) Error() string {
 	return b.String()
 }
 
-// PendingError says that the transaction before is decided, and that a new one
-// has to wait until these clusters have ended it.
+// PendingError says that the transaction is decided, and that these clusters
+// have not ended it yet, or, from WaitVisible, do not show it. From Begin it is
+// about the transaction before.
 type PendingError struct {
 	Outcome  Outcome
 	Clusters []string
@@ -203,11 +206,12 @@ type PendingError struct {
 }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("client: the transaction before is %v, waiting for %s: %v",
+	return fmt.Sprintf("client: the transaction is %v, waiting for %s: %v",
 		e.Outcome, strings.Join(e.Clusters, ", "), e.Err)
 }
 
-// Unwrap gives what ended the wait.
+// Unwrap gives what ended the wait, such as a *FencedError when the coordinator
+// tells this client no more.
 func (e *PendingError) Unwrap() error { return e.Err }
 
 // NotEnabledError says that a cluster does not allow transactions without

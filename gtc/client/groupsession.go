@@ -290,6 +290,7 @@ func (s *GroupSession) addOffsets(ctx context.Context) error {
 	}
 	g, err := GroupOf(ctx, s.consumer)
 	if err != nil {
+		s.txn.fail(&OffsetsError{Cluster: s.source.name, Group: s.group, Err: err})
 		return err
 	}
 	s.mu.Lock()

@@ -370,3 +370,21 @@ func TestGroupSessionOfTheWrongCluster(t *testing.T) {
 		t.Error("NewGroupSession without a group succeeded")
 	}
 }
+
+// A group that cannot be made out (its cluster does not tell its id) is no
+// reason to commit the records without its offsets: they would come again.
+func TestNoCommitWithoutTheOffsetsOfAGroupThatCannotBeAsked(t *testing.T) {
+	p := newPipeline(t, 4)
+	s := p.session(t, "one")
+	step(deadline(t, patience), t, s, 0)
+	consumer := s.consumer
+	s.consumer = plain(t, p.us.addr) // of which GroupOf can say nothing
+	_, committed, err := s.End(deadline(t, patience), true)
+	s.consumer = consumer
+	if committed || !errors.As(err, new(*AbortedError)) || !errors.As(err, new(*OffsetsError)) {
+		t.Errorf("End = %v, %v, want an AbortedError because of an OffsetsError", committed, err)
+	}
+	if got := readAll(t, p.eu.addr, output); len(got) != 0 {
+		t.Errorf("eu shows %q, and the group's offsets are where they were", got)
+	}
+}

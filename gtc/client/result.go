@@ -100,6 +100,15 @@ func (r Result) Pending() []string {
 	return names
 }
 
+// clusters names those that were written to.
+func (r Result) clusters() []string {
+	var names []string
+	for _, p := range r.Participants {
+		names = append(names, p.Cluster)
+	}
+	return names
+}
+
 // Complete reports whether the outcome is known and every cluster has ended the
 // transaction as decided.
 func (r Result) Complete() bool {
@@ -121,6 +130,14 @@ func (r Result) heuristic() bool {
 		}
 	}
 	return false
+}
+
+// heuristicError is nil, or says that the clusters differ.
+func (r Result) heuristicError() error {
+	if !r.heuristic() {
+		return nil
+	}
+	return &HeuristicError{Result: r}
 }
 
 // message is what is known of the clusters that are not complete.

@@ -22,6 +22,14 @@ type Txn struct {
 	ended   bool  // takes no more records
 	began   bool  // a record or an offset was admitted
 	failure error // of the first record or offset that was not written
+	// Written under lock as well, so that its holder reads them without mu.
+	// result is what became of it, once known; cause is why this client
+	// itself aborted.
+	known  bool
+	result Result
+	cause  error
+	// lost: what is not known will not become known here.
+	lost error
 
 	calls sync.WaitGroup // Produce and CommitOffsets calls under way
 
@@ -30,17 +38,10 @@ type Txn struct {
 	outcome atomic.Int32  // once decided; unknown also when heuristic or lost
 
 	lock lock // of all below
-	// asked is the request to the coordinator, kept to be repeated; nil as
-	// long as this client alone may end the transaction (R4).
-	asked *wire.EndGlobalTxnRequest
-	// result is what became of it, once known; cause is why this client
-	// itself aborted.
-	known  bool
-	result Result
-	cause  error
-	// lost: the outcome will not become known here.
-	lost error
-	next []*wire.EndGlobalTxnResponseParticipant // by index, of the last answer
+	// asked is what the coordinator is asked; nil as long as this client alone
+	// may end the transaction (R4).
+	asked atomic.Pointer[question]
+	next  []*wire.EndGlobalTxnResponseParticipant // by index, of the last answer
 }
 
 func newTxn(s *session, before *Txn) *Txn {
@@ -69,16 +70,20 @@ func (t *Txn) isDecided() bool {
 
 // know keeps the outcome. The transactions behind wait for it.
 func (t *Txn) know(r Result) {
+	t.mu.Lock()
 	t.result, t.known = r, true
+	t.mu.Unlock()
 	if !r.heuristic() {
 		t.outcome.Store(int32(r.Outcome))
 	}
 	t.decide()
 }
 
-// lose keeps why the outcome will not become known here.
+// lose keeps why what is not known will not become known here.
 func (t *Txn) lose(err error) error {
+	t.mu.Lock()
 	t.lost = err
+	t.mu.Unlock()
 	t.decide()
 	return err
 }

@@ -25,7 +25,7 @@ import (
 // the clusters on which it is not visible when ctx ends.
 func (t *Txn) WaitVisible(ctx context.Context) (Result, error) {
 	if err := t.lock.acquire(ctx); err != nil {
-		return Result{}, &UnknownOutcomeError{Asked: true, Err: err}
+		return t.notTurn(err, Result.clusters)
 	}
 	defer t.lock.release()
 	if err := t.wait(ctx); err != nil {
