@@ -37,6 +37,7 @@ type cluster struct {
 	connecting [lanes]*gatherer[struct{}, connected]
 	seed       maphash.Seed
 	attempts   attempts
+	retention  retention
 
 	mu      sync.Mutex
 	id      string // learned, or expected

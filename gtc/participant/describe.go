@@ -60,6 +60,7 @@ func (s *session) describeAt(ctx context.Context, node int32, ids []string) map[
 	}
 	s.c.note(nil)
 	for _, t := range resp.TransactionStates {
+		s.c.retention.wrote(t.Topics)
 		d := described{given: true}
 		switch e := kerr.ErrorForCode(t.ErrorCode); {
 		case errors.Is(e, kerr.TransactionalIDNotFound):

@@ -132,7 +132,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, of := range m.counted() {
 		of.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.open, m.oldest, m.torn, m.reachable} {
+	for _, d := range []*prometheus.Desc{m.open, m.oldest, m.torn, m.reachable, m.short} {
 		ch <- d
 	}
 }
@@ -152,6 +152,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.oldest, float64(counted.oldest[phase])/1000, phase)
 	}
 	gauge(m.torn, float64(counted.torn))
+	for _, id := range c.s.retentions.clusters() {
+		for setting, why := range c.s.shortages(id) {
+			v := 0.0
+			if why != "" {
+				v = 1
+			}
+			gauge(m.short, v, id, setting)
+		}
+	}
 	if c.s.o.Reachable == nil {
 		return
 	}

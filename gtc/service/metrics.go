@@ -21,7 +21,7 @@ type metrics struct {
 	appendSeconds, appendRecords                                           prometheus.Histogram
 	loadSeconds                                                            *prometheus.GaugeVec
 
-	open, oldest, torn, reachable *prometheus.Desc
+	open, oldest, torn, reachable, short *prometheus.Desc
 }
 
 func newMetrics() *metrics {
@@ -50,6 +50,7 @@ func newMetrics() *metrics {
 		oldest:    prometheus.NewDesc("gtc_transactions_oldest_age_seconds", "Age of the oldest one in the phase; 0 when there is none.", []string{"phase"}, nil),
 		torn:      prometheus.NewDesc("gtc_heuristic_outcomes", "Ids with a heuristic outcome that no operator has forgotten yet.", nil, nil),
 		reachable: prometheus.NewDesc("gtc_participant_reachable", "1 when the last contact with the cluster succeeded, else 0.", []string{"cluster"}, nil),
+		short:     prometheus.NewDesc("gtc_participant_retention_too_short", "1 when the setting of the cluster is shorter than what has to be survived, 0 when it is not; absent while it is not known.", []string{"cluster", "setting"}, nil),
 	}
 	// So that a rate over them is 0 and not absent before the first.
 	m.ended.WithLabelValues("committed")

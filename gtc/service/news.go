@@ -212,6 +212,7 @@ func (l *landed) tell() {
 
 // tell counts news and says aloud what nobody else may be listening for.
 func (s *Service) tell(n news) {
+	s.retentions.session(n.now)
 	if n.ended {
 		outcome := "aborted"
 		if n.now.State == txnlog.StateCompleteCommit {

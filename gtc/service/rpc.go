@@ -139,6 +139,9 @@ func (s *Service) initGlobalTxn(ctx context.Context, req *wire.InitGlobalTxnRequ
 	}
 	resp.ErrorCode, resp.ErrorMessage = codes[r.Code], text(r.Message)
 	resp.GlobalEpoch, resp.Sequence = r.GlobalEpoch, r.Sequence
+	if r.Code == gtc.CodeNone {
+		s.warnOfRetention(req.ClusterIDs...)
+	}
 	for _, c := range r.Checks {
 		resp.ClusterErrors = append(resp.ClusterErrors, wire.InitGlobalTxnResponseClusterError{
 			ClusterID: c.ClusterID, ErrorCode: checkCodes[c.Code], ErrorMessage: text(c.Detail),

@@ -22,6 +22,7 @@ func (s *Service) scanForever(alias string) {
 		switch {
 		case err == nil:
 			s.scan(s.ctx, id, log)
+			s.lookAtRetention(s.ctx, id, log)
 		case s.ctx.Err() == nil:
 			s.metrics.scanned(alias, err, elapsed()) // it has not said who it is
 			log.Warn().Err(err).Msg("recovery scan: a participant cluster cannot be asked; its ids stay as they are")

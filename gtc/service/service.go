@@ -83,6 +83,9 @@ type Options struct {
 	// Reachable says of each participant cluster whether the last contact
 	// succeeded, for the metrics; nil when nobody knows.
 	Reachable func() map[string]bool
+	// Retention says for how long a participant cluster keeps what has to outlast
+	// an outage. It may ask the cluster; nil when nobody knows.
+	Retention func(ctx context.Context, clusterID string) (Retention, error)
 	// ScanInterval is the pause between two recovery scans of a cluster.
 	ScanInterval time.Duration
 	// LazyLinger is the longest that a lazy record waits for a forced one to
@@ -123,14 +126,15 @@ func (o *Options) setDefaults() {
 
 // Service is one node's coordinator.
 type Service struct {
-	o        Options
-	ctx      context.Context
-	cancel   context.CancelFunc
-	requests atomic.Uint64
-	calls    calls
-	ends     queues
-	metrics  *metrics
-	running  sync.WaitGroup
+	o          Options
+	ctx        context.Context
+	cancel     context.CancelFunc
+	requests   atomic.Uint64
+	calls      calls
+	ends       queues
+	metrics    *metrics
+	retentions *retentions
+	running    sync.WaitGroup
 
 	mu     sync.RWMutex
 	shards map[int32]*shard
@@ -142,7 +146,7 @@ func New(o Options) (*Service, error) {
 		return nil, errors.New("service: a log and participants are needed")
 	}
 	o.setDefaults()
-	s := &Service{o: o, shards: map[int32]*shard{}, metrics: newMetrics()}
+	s := &Service{o: o, shards: map[int32]*shard{}, metrics: newMetrics(), retentions: newRetentions()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.ends = queues{workers: o.EndsPerCluster, spawn: s.spawn, of: map[string]*queue{}}
 	s.calls.waiting = map[gtc.RequestID]chan answer{}

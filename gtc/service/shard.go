@@ -136,6 +136,7 @@ func (sh *shard) life() error {
 	writer, err := sh.s.o.Log.Claim(t.ctx, sh.partition, func(e txnlog.Entry) error {
 		records++
 		landed.see(e.Record)
+		sh.s.retentions.session(e.Value)
 		t.reopened.follow(e.GlobalTransactionalID, t.machine.Value(e.GlobalTransactionalID), e.Value)
 		t.machine.Apply(gtc.Persist{Record: e.Record})
 		return nil

@@ -54,6 +54,10 @@ func startCoordinator(ctx context.Context, opts broker.Options, f flags) (_ brok
 		Log:        log, Participants: participants, Config: coreConfig(cfg, participants), Clock: clock, Logger: opts.Log,
 		NodeID: opts.Node.ID, Host: opts.Node.Host, Port: opts.Node.Port, Reachable: reachable(participants),
 		ScanInterval: cfg.GlobalTransactions.ScanInterval, Fault: fault,
+		Retention: func(ctx context.Context, clusterID string) (service.Retention, error) {
+			r, err := participants.Retention(ctx, clusterID)
+			return service.Retention(r), err
+		},
 	}
 	group, err := newGroup(opts)
 	if err != nil {
