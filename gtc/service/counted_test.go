@@ -196,7 +196,7 @@ func TestATransactionThatIsRevivedIsCountedOnce(t *testing.T) {
 			}
 			st.counted(map[string]float64{committedTotal: 1, tornTotal: 1})
 			c.set(func() { // b is back
-				c.open["b"] = []gtc.OpenTransaction{{ID: "pay", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: 5}}
+				c.open["b"] = []gtc.OpenTransaction{{ID: "pay", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: 5, AuditTopic: "t", StartMillis: 1}}
 			})
 			eventually(t, func() error {
 				if d := st.describe("pay"); d.State != "PrepareCommit" {
@@ -231,7 +231,7 @@ func TestAParticipantThatForgotIsCounted(t *testing.T) {
 	decided(t, s.end(true, time.Minute), wire.OutcomeCommitted)
 	st.counted(map[string]float64{committedTotal: 1, forgotTotal: 0})
 	c.set(func() {
-		c.open["b"] = []gtc.OpenTransaction{{ID: "pay", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: 5}}
+		c.open["b"] = []gtc.OpenTransaction{{ID: "pay", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: 5, AuditTopic: "t", StartMillis: 1}}
 	})
 	st.counted(map[string]float64{forgotTotal: 1, tornTotal: 0})
 	eventually(t, func() error {

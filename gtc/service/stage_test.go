@@ -61,7 +61,7 @@ func (c *clusters) Vote(_ context.Context, _ string, refs []gtc.ParticipantRef) 
 	defer c.mu.Unlock()
 	votes := make([]gtc.Vote, len(refs))
 	for i, r := range refs {
-		votes[i] = gtc.Vote{Code: c.vote[r.ClusterID], EndTxnVersion: 5}
+		votes[i] = gtc.Vote{Code: c.vote[r.ClusterID], EndTxnVersion: 5, AuditTopic: "t", StartMillis: 1}
 	}
 	return votes
 }
