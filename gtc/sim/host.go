@@ -278,6 +278,9 @@ func (w *world) look(h int8, which, participant int) {
 	if v.Code == gtc.VotePrepared {
 		host.voted(o)
 	}
+	if m := w.clusters[o.cluster].marker(startOf(v.StartMillis)); w.deposed[o.cluster] != nil && m != nil {
+		w.txns[m.txn].doomed = false // what was aborted since cannot be seen
+	}
 	l.votes[participant] = v
 	l.seen |= 1 << participant
 	if !w.fine && l.complete() {

@@ -156,7 +156,7 @@ func (w *world) forgotten(last *txnlog.Record) {
 		w.violate("an id has expired with %s", recordText(*last))
 	}
 	for k := range w.n {
-		if t := w.clusters[k].owner(); t >= 0 && w.txns[t].life < w.ledger.life {
+		if t := w.clusters[k].owner(); t >= 0 && w.txns[t].life < w.ledger.life && w.ledger.wentBack&(1<<k) == 0 {
 			w.violate("an id has expired while transaction %d is open on %s", t, clusterIDs[k])
 		}
 	}
@@ -317,7 +317,7 @@ func (t *term) names(cluster int8) bool {
 // under way, which has come at any time since.
 func (w *world) ends(t *term, m message) bool {
 	v, seen := t.machine.Value(globalID), w.clusters[m.cluster].marker(startOf(m.open.StartMillis))
-	if v == nil || seen == nil || w.txns[seen.txn].asked {
+	if v == nil || seen == nil || w.txns[seen.txn].asked || w.ledger.wentBack&(1<<m.cluster) != 0 {
 		return true
 	}
 	return slices.ContainsFunc(slices.Concat(v.Participants, v.Leftovers), func(p txnlog.Participant) bool {
