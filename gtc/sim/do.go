@@ -362,7 +362,7 @@ func (w *world) scanStranger(h int8) {
 	if w.fine {
 		began++ // the time of the step
 	}
-	w.step(h, gtc.ScanCompleted{ClusterID: strangerID, BeganMono: began, Open: []gtc.OpenTransaction{{
+	w.step(h, gtc.ScanCompleted{ClusterID: strangerID, BeganMono: began, Failed: "not one of the clusters that are counted", Open: []gtc.OpenTransaction{{
 		ID: globalID, ProducerID: 99, EndTxnVersion: bumps, AuditTopic: auditTopic, StartMillis: 1,
 	}}})
 }

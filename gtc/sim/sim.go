@@ -150,8 +150,8 @@ func newSimulated(rng *rand.Rand, ws *weights) world {
 	for i := range w.clients {
 		w.clients[i] = client{lives: int8(pick(1, 2, 3)), txn: -1}
 	}
-	w.claim(0)
 	w.machine.Clusters = w.n
+	w.claim(0)
 	ws.draw(rng)
 	return w
 }
