@@ -100,12 +100,12 @@ var groups = []struct {
 	{"discovery", discoveryCases},
 	{"lifecycle", slices.Concat(lifecycleCases, orderCases)},
 	{"fencing", fencingCases},
-	{"timeouts", slices.Concat(timeoutCases, forgetCases)},
+	{"timeouts", slices.Concat(timeoutCases, forgetCases, strangerCases)},
 	{"recovery", slices.Concat(recoveryCases, limitCases)},
-	{"heuristics", heuristicCases},
+	{"heuristics", slices.Concat(heuristicCases, decidedAgainCases)},
 	{"security", slices.Concat(securityCases, rightsCases)},
 	{"interoperation", slices.Concat(interoperationCases, offsetCases, clientCases)},
-	{"faults", faultCases},
+	{"faults", slices.Concat(faultCases, pendingAbortCases)},
 }
 
 // Cases are all cases, by group and number.

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"math"
+
 	"slices"
 	"time"
 
@@ -77,6 +79,29 @@ var numbers = []Case{
 			r.Check(d.Sequence == s.Sequence-1, "the last sequence is not the one asked for")
 		},
 		Wrong: []wrong.Fault{asked("takes no sequence but the next", func(req *wire.EndGlobalTxnRequest) { req.Sequence -= 4 })},
+	},
+	{
+		ID: "LIFE-36", Clauses: []string{"C-END-3"}, Needs: two,
+		Title: "A sequence more than a million above the last is refused, and the id goes on", Means: "One wrong number makes an id useless for ever.",
+		Run: func(r *Run) {
+			s := r.Open()
+			s.Write("v", r.A, r.B)
+			for _, far := range []int64{s.Sequence + 1_000_000, math.MaxInt64} {
+				req := s.Request(true)
+				req.Sequence = far
+				r.Refused("EndGlobalTxn with a number too far ahead", r.Ask(req).ErrorCode, kerr.InvalidRequest)
+			}
+			s.Sequence += 999_999
+			s.End(true)
+			r.Sees(r.B, s.Topic, "v")
+		},
+		Wrong: []wrong.Fault{wrong.Answers("takes any number", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) bool {
+			if resp.ErrorCode != kerr.InvalidRequest.Code {
+				return false
+			}
+			resp.ErrorCode, resp.Outcome = 0, wire.OutcomeCommitted
+			return true
+		})},
 	},
 	{
 		ID: "LIFE-25", Clauses: []string{"C-END-4"}, Needs: two,

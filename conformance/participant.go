@@ -43,6 +43,7 @@ type Participant struct {
 type rule struct {
 	ours            func(id string) bool
 	request, answer func(*proxy.Exchange)
+	always          bool // also where no id of the case is named
 }
 
 func openParticipant(ctx context.Context, t ParticipantTarget) (*Participant, error) {
@@ -118,7 +119,7 @@ func (p *Participant) each(x *proxy.Exchange, of func(*rule) func(*proxy.Exchang
 	rules := slices.Clone(p.rules)
 	p.mu.Unlock()
 	for _, r := range rules {
-		if f := of(r); f != nil && x.Names(r.ours) {
+		if f := of(r); f != nil && (r.always || x.Names(r.ours)) {
 			f(x)
 		}
 	}

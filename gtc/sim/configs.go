@@ -2,11 +2,11 @@ package sim
 
 import "github.com/kafka-gtc/kafka-gtc/gtc"
 
-// both is the choice of a client that writes to two participants; one that of
+// both is the choice of a client that writes to two participants; single that of
 // one that writes to the first alone, and commits in one phase.
 var (
-	both = []set{{3, 3}}
-	one  = []set{{1, 1}}
+	both   = []set{{3, 3}}
+	single = []set{{1, 1}}
 )
 
 // Searches are the configurations of the default run: two participants, two
@@ -18,6 +18,9 @@ func Searches() []Search {
 	s := func(name string, versions []int16, sets []set, b budget) Search {
 		return Search{Name: name, Config: func() *world { return searched("", 2, versions, sets, b) }}
 	}
+	one := func(name string, versions []int16, sets []set, b budget) Search {
+		return Search{Name: "one client: " + name, Config: func() *world { return searched("", 1, versions, sets, b) }}
+	}
 	v5, v4 := []int16{bumps, bumps}, []int16{keeps, keeps}
 	r5, r4 := v5[:1], v4[:1]
 	return []Search{
@@ -25,15 +28,17 @@ func Searches() []Search {
 		s("takeover, a request that arrives late", v5, both, budget{claims: 1, late: 1}),
 		s("takeover, deadlines", v5, both, budget{claims: 1, ticks: -1}),
 		s("scan and session timeout", v5, both, budget{scans: 1, ticks: -1}),
-		s("an operator gives a cluster up, looks before and after", v5, both, budget{scans: 2, gaveUp: 1, breaks: 1, ticks: -1}),
-		s("a cluster goes back in time", v5, both, budget{scans: 1, goBacks: 1, ticks: -1}),
+		one("an operator gives a cluster up, looks before and after", v5, both, budget{scans: 2, gaveUp: 1, breaks: 1, ticks: -1}),
+		one("a cluster goes back in time", v5, both, budget{scans: 1, goBacks: 1, ticks: -1}),
+		one("a deposed transaction coordinator answers from before", v5, both, budget{claims: 1, deposals: 1, ticks: -1}),
+		one("one participant: a deposed transaction coordinator answers from before", r5, single, budget{claims: 1, giveUps: 1, deposals: 1, ticks: -1}),
 		s("EndTxn v4: takeover", v4, both, budget{claims: 1}),
 		s("EndTxn v4: broken connections and late copies, deadlines", v4, both, budget{breaks: 1, ticks: -1}),
-		s("one participant: takeover, losses, deadlines", r5, one, budget{claims: 1, giveUps: 1, breaks: 1, ticks: -1}),
-		s("one participant: takeover, scan and session timeout", r5, one, budget{claims: 1, scans: 1, ticks: -1}),
-		s("one participant, EndTxn v4: takeover, losses", r4, one, budget{claims: 1, giveUps: 1, breaks: 1}),
-		s("one participant, EndTxn v4: takeover, scan and session timeout", r4, one, budget{claims: 1, scans: 1, ticks: -1}),
-		s("one participant, EndTxn v4: takeover, scan, and clients that write on", r4, one, budget{claims: 1, scans: 1, ticks: -1, more: 1}),
+		s("one participant: takeover, losses, deadlines", r5, single, budget{claims: 1, giveUps: 1, breaks: 1, ticks: -1}),
+		s("one participant: takeover, scan and session timeout", r5, single, budget{claims: 1, scans: 1, ticks: -1}),
+		s("one participant, EndTxn v4: takeover, losses", r4, single, budget{claims: 1, giveUps: 1, breaks: 1}),
+		s("one participant, EndTxn v4: takeover, scan and session timeout", r4, single, budget{claims: 1, scans: 1, ticks: -1}),
+		s("one participant, EndTxn v4: takeover, scan, and clients that write on", r4, single, budget{claims: 1, scans: 1, ticks: -1, more: 1}),
 	}
 }
 
@@ -72,12 +77,13 @@ func RuleSearches() []Search {
 		{withoutR2, v5, both, 2, 1, never, budget{ticks: -1, breaks: 1}},
 		{withoutR3, v5, both, 2, 1, never, budget{}},
 		// The second transaction is hit by what was meant for the first.
-		{withoutR3Ended, v4, one, 1, 2, never, budget{scans: 1, ticks: -1}},
+		{withoutR3Ended, v4, single, 1, 2, never, budget{scans: 1, ticks: -1}},
 		{withoutR4, v5, both, 1, 1, never, budget{giveUps: 1}},
 		// Without patience, so that the coordinator tells what it knows.
-		{withoutR5, v5[:1], one, 1, 1, 0, budget{claims: 1, giveUps: 1, scans: 1, ticks: -1}},
-		{withoutR5Record, v5[:1], one, 1, 1, never, budget{claims: 1, giveUps: 1}},
-		{unfencedOnePhase, v4, one, 1, 1, never, budget{claims: 1, scans: 1, ticks: -1, more: 1}},
+		{withoutR5, v5[:1], single, 1, 1, 0, budget{claims: 1, giveUps: 1, scans: 1, ticks: -1}},
+		{withoutR5Record, v5[:1], single, 1, 1, never, budget{claims: 1, giveUps: 1}},
+		{readOnlyVote, v5, both, 1, 1, never, budget{deposals: 1}},
+		{unfencedOnePhase, v4, single, 1, 1, never, budget{claims: 1, scans: 1, ticks: -1, more: 1}},
 	}
 	var out []Search
 	for _, r := range table {
