@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"math"
-
 	"slices"
 	"time"
 

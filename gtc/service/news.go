@@ -27,7 +27,7 @@ func compare(id string, before, now *txnlog.GlobalTransaction) news {
 	if before == nil {
 		before = &txnlog.GlobalTransaction{}
 	}
-	n.ended = ended(now) && !(ended(before) && before.Sequence == now.Sequence)
+	n.ended = ended(now) && (!ended(before) || before.Sequence != now.Sequence)
 	n.torn, n.forgot = newlyTorn(before, now), newlyOpen(before, now)
 	for _, p := range now.Leftovers {
 		if p.State == txnlog.ParticipantPending && find(before.Leftovers, p) == nil {
@@ -41,7 +41,7 @@ func compare(id string, before, now *txnlog.GlobalTransaction) news {
 // only one has.
 func ended(v *txnlog.GlobalTransaction) bool {
 	complete := v.State == txnlog.StateCompleteCommit || v.State == txnlog.StateCompleteAbort
-	return complete && !(len(v.Participants) == 1 && v.Participants[0].State == txnlog.ParticipantHeuristicUnknown)
+	return complete && (len(v.Participants) != 1 || v.Participants[0].State != txnlog.ParticipantHeuristicUnknown)
 }
 
 // find looks for the same participant transaction.
@@ -65,7 +65,7 @@ func newlyTorn(before, now *txnlog.GlobalTransaction) (torn []txnlog.Participant
 	decision.Leftovers = nil
 	if gtc.Torn(&decision) {
 		for _, p := range now.Participants {
-			if heuristic(p) && !(before.Sequence == now.Sequence && was(before.Participants, p)) {
+			if heuristic(p) && (before.Sequence != now.Sequence || !was(before.Participants, p)) {
 				torn = append(torn, p)
 			}
 		}

@@ -28,16 +28,20 @@ func TestAParticipantThatKeepsTooShortIsNamed(t *testing.T) {
 	}{
 		"enough": {
 			service.Retention{IDExpirationMillis: week, TopicMillis: map[string]int64{"orders": 60_000}},
-			map[string]float64{shortID: 0, shortTopic: 0}, map[string]float64{shortID: 0, shortTopic: 0}, nil,
+			map[string]float64{shortID: 0, shortTopic: 0},
+			map[string]float64{shortID: 0, shortTopic: 0},
+			nil,
 		},
 		"ids": {
 			service.Retention{IDExpirationMillis: week - 1},
-			map[string]float64{shortID: 1, shortTopic: 0}, map[string]float64{shortID: 1, shortTopic: 0},
+			map[string]float64{shortID: 1, shortTopic: 0},
+			map[string]float64{shortID: 1, shortTopic: 0},
 			[]string{"it is 604799999 ms", "global.transactional.id.expiration.ms"},
 		},
 		"a topic": {
 			service.Retention{IDExpirationMillis: -1, TopicMillis: map[string]int64{"audit": 90_000, "orders": 59_999}},
-			map[string]float64{shortTopic: 0}, map[string]float64{shortTopic: 1},
+			map[string]float64{shortTopic: 0},
+			map[string]float64{shortTopic: 1},
 			[]string{`of topic \"orders\" it is 59999 ms`, "60000 ms"},
 		},
 	} {

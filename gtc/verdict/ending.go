@@ -83,7 +83,7 @@ func NewEnding(order gtc.EndTxn, attempt *Attempt) *Ending {
 // Next is what to ask.
 func (e *Ending) Next() Ask { return e.next }
 
-// Anew: what is asked goes over connections of its own.
+// Anew reports that what is asked goes over connections of its own.
 func (e *Ending) Anew() bool { return e.anew }
 
 // Version is the version of EndTxn, 0 while it is not known.
@@ -92,7 +92,7 @@ func (e *Ending) Version() int16 { return e.version }
 // Answer is the result when there is nothing to be asked any more.
 func (e *Ending) Answer() gtc.EndAnswer { return e.answer }
 
-// Failed: what Next says could not be done.
+// Failed says that what Next asks for could not be done.
 func (e *Ending) Failed(err error) {
 	if e.why != "" {
 		err = fmt.Errorf("%s; %w", e.why, err)
@@ -100,7 +100,7 @@ func (e *Ending) Failed(err error) {
 	e.again("%v", err)
 }
 
-// Connected: the transaction coordinator knows EndTxn up to version most, and its
+// Connected says that the transaction coordinator knows EndTxn up to version most, and its
 // cluster's transaction.version calls for the version given.
 func (e *Ending) Connected(version, most int16) {
 	if e.version == 0 {
@@ -122,7 +122,7 @@ func (e *Ending) Connected(version, most int16) {
 	}
 }
 
-// Seen: the transaction coordinator shows this. Before an EndTxn it makes sure that
+// Seen says what the transaction coordinator shows. Before an EndTxn it makes sure that
 // what is open is the transaction decided about; after a refusal it tells what the
 // refusal means.
 func (e *Ending) Seen(v View) {
@@ -176,7 +176,7 @@ func (e *Ending) doubt(format string, args ...any) {
 	e.refused, e.next = true, AskState
 }
 
-// Lost: EndTxn was sent, or could not be, and has no answer. mayHaveLeft says that a
+// Lost says that EndTxn was sent, or could not be, and has no answer. mayHaveLeft says that a
 // copy may still arrive.
 func (e *Ending) Lost(err error, mayHaveLeft bool) {
 	e.attempt.Sent = true
@@ -185,7 +185,7 @@ func (e *Ending) Lost(err error, mayHaveLeft bool) {
 	e.answer.Uncertain = mayHaveLeft
 }
 
-// Answered: EndTxn was answered with the code, and with the producer id and epoch to
+// Answered says that EndTxn was answered with the code, and with the producer id and epoch to
 // go on with where the version has them.
 func (e *Ending) Answered(code int16, producerID int64, epoch int16) {
 	e.attempt.Sent = true
@@ -222,7 +222,7 @@ func (e *Ending) moved() {
 	}
 }
 
-// Audited: the control markers tell that it was committed or aborted, or nothing
+// Audited says that the control markers tell that it was committed or aborted, or nothing
 // (ErrNoMarker), or they could not be read (any other error).
 func (e *Ending) Audited(commit bool, err error) {
 	p := e.order.Participant

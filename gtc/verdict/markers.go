@@ -7,7 +7,7 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
 
-// ErrNoMarker: the partition has been read to its end, or is gone, and proves
+// ErrNoMarker says that the partition has been read to its end, or is gone, and proves
 // nothing.
 var ErrNoMarker = errors.New("no control marker proves how it ended")
 
@@ -49,17 +49,17 @@ func NewMarkers(p txnlog.Participant, version int16) *Markers {
 	return &Markers{p: p, version: version, records: -1}
 }
 
-// Found: no later batch can change the result.
+// Found reports that no later batch can change the result.
 func (m *Markers) Found() bool { return m.found }
 
-// Records: a batch of records follows, of this producer id and epoch.
+// Records says that a batch of records follows, of this producer id and epoch.
 func (m *Markers) Records(producerID int64, epoch int16) {
 	if producerID == m.p.ProducerID && !m.found {
 		m.records = epoch
 	}
 }
 
-// Marker: a control marker follows, stamped by the partition's leader.
+// Marker says that a control marker follows, stamped by the partition's leader.
 func (m *Markers) Marker(producerID int64, epoch int16, commit bool, millis int64) {
 	if producerID != m.p.ProducerID || m.found {
 		return

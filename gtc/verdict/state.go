@@ -46,12 +46,11 @@ func seenOpen(p txnlog.Participant) bool { return p.AuditTopic != "" }
 // sole says that p is the only participant, whose own answer is the outcome
 // (R5): it is ended without a look before, so its start is not known.
 func (v View) outcome(p txnlog.Participant, version int16, sole bool) finding {
-	if v.State == Unknown {
-		return movedOn // expired; what it was before is not known here
-	}
 	sameProducer := v.ProducerID == p.ProducerID && v.ProducerEpoch == p.ProducerEpoch
 	sameStart := !seenOpen(p) || v.StartMillis == p.StartMillis
 	switch v.State {
+	case Unknown: // expired; what it was before is not known here
+		return movedOn
 	case Ongoing:
 		if sameProducer && sameStart {
 			return stillOpen

@@ -55,8 +55,8 @@ func startCoordinator(ctx context.Context, opts broker.Options, f flags) (_ brok
 		NodeID: opts.Node.ID, Host: opts.Node.Host, Port: opts.Node.Port, Reachable: reachable(participants),
 		ScanInterval: cfg.GlobalTransactions.ScanInterval, Fault: fault,
 		Retention: func(ctx context.Context, clusterID string) (service.Retention, error) {
-			r, err := participants.Retention(ctx, clusterID)
-			return service.Retention(r), err
+			r, failed := participants.Retention(ctx, clusterID)
+			return service.Retention(r), failed
 		},
 	}
 	group, err := newGroup(opts)
