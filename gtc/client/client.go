@@ -53,8 +53,11 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 
 // Begin starts a transaction. The one before under the same id must have ended:
 // Begin returns ErrTxnOpen while its outcome is not known, and waits while a
-// cluster still has to commit it (*PendingError when ctx ends before that) or
-// abort it. After a heuristic outcome Begin returns the *HeuristicError again
+// cluster still has to commit it (*PendingError when ctx ends before that). An
+// abort is not waited for, nor any cluster asked: a producer that has to be
+// initialised again is with the first record or offsets for its cluster, so
+// that a cluster that is away holds up the transactions that write to it and no
+// others. After a heuristic outcome Begin returns the *HeuristicError again
 // until an operator has told the coordinator to forget it. *FencedError:
 // another client has the id. When Begin fails, whatever the error, no
 // transaction was begun, and it may be called again.

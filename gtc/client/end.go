@@ -237,11 +237,16 @@ func (e *unfitError) Error() string { return e.cause.Error() }
 func (t *Txn) abortLocally(ctx context.Context, cause error) {
 	t.seal()
 	parts := t.parts()
-	t.knowAborted(cause, parts)
+	t.knowAborted(cause, parts) // which gives up what is being prepared
 	flushErr := t.flush(ctx, func(cl *kgo.Client) error { return cl.AbortBufferedRecords(ctx) })
+	_ = t.session.preparing.acquire(context.Background()) // until that has ended
+	t.session.preparing.release()
 	errs := allErrors(parts, func(p *participant) error {
-		if flushErr != nil {
-			p.stale = true // a record may still be under way
+		switch {
+		case p.stale.Load():
+			return nil // it has not become ready, so there is nothing of it
+		case flushErr != nil:
+			p.stale.Store(true) // a record may still be under way
 			return flushErr
 		}
 		return p.abort(ctx)
@@ -380,7 +385,7 @@ func (t *Txn) settle(ctx context.Context) error {
 	switch {
 	case t.lost != nil:
 		for _, p := range parts {
-			p.stale = true
+			p.stale.Store(true)
 		}
 	case !t.known:
 		return ErrTxnOpen

@@ -70,7 +70,7 @@ func TestAWaitForACallThatAsksWasAsked(t *testing.T) {
 			close(asked)
 		}
 		<-release
-		return nil, false
+		return nil, true
 	}
 	cl := e.open(t)
 	txn := begin(t, cl)

@@ -49,6 +49,13 @@ func (t *Txn) CommitOffsets(ctx context.Context, g Group, offsets map[string]map
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(t.session.timeoutMillis)*time.Millisecond)
 	defer cancel()
 	p := t.session.participants[i]
+	if p.stale.Load() {
+		if err := t.prepared(ctx, p, func(context.Context) error { return nil }); err != nil {
+			err = &OffsetsError{Cluster: p.name, Group: g.id, Err: err}
+			t.fail(err)
+			return err
+		}
+	}
 	if err := p.commitOffsets(ctx, g, offsets, t.session.coord.backoffMin); err != nil {
 		t.fail(err)
 		return err

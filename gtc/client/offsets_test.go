@@ -372,7 +372,7 @@ func TestOffsetsOfUnknownFate(t *testing.T) {
 	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*AbortedError)) {
 		t.Errorf("Commit = %v", err)
 	}
-	begin(t, cl)
+	produce(t, begin(t, cl), "us", "a")
 	if got := e.us.inits.Load(); got != 2 {
 		t.Errorf("%d InitProducerId, want 2", got)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +34,8 @@ type participant struct {
 	// one between two. stale: they have to be initialised again before.
 	producerID    int64
 	producerEpoch int16
-	stale         bool
+	stale         atomic.Bool
+	asked         bool // InitGlobalTxn was, since it became stale
 	// endedID and endedEpoch are those of the last transaction that has ended.
 	endedID    int64
 	endedEpoch int16
@@ -47,7 +47,6 @@ type participant struct {
 	// and gets them with the first record: a transaction of offsets alone
 	// moves the epoch and kgo has no part in it.
 	loaded bool
-	join   sync.Mutex // of kgo's joining the transaction in its midst
 	begun  atomic.Bool
 
 	// raw sends what names its producer id itself: offsets, and the end of a
@@ -66,12 +65,12 @@ type participant struct {
 
 func newParticipant(name, transactionalID string, conf Cluster) (*participant, error) {
 	p := &participant{
-		name:  name,
-		conf:  conf,
-		id:    transactionalID,
-		gate:  &gate{transactionalID: transactionalID},
-		stale: true,
+		name: name,
+		conf: conf,
+		id:   transactionalID,
+		gate: &gate{transactionalID: transactionalID},
 	}
+	p.stale.Store(true)
 	return p, p.renew()
 }
 
@@ -149,7 +148,8 @@ func (p *participant) initialise(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-		p.stale = false
+		p.stale.Store(false)
+		p.asked = false
 		p.unsure.Store(false)
 		return nil
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
@@ -176,15 +176,23 @@ func (p *participant) initialiseOnce(ctx context.Context) error {
 	return err
 }
 
-// begin starts a transaction. The cluster hears of it with the first record or
-// offset. The gate is shut: kgo may want to initialise its producer id once
-// more, but since InitGlobalTxn another client may have got the id (R3).
-func (p *participant) begin(ctx context.Context) error {
+// begin starts a transaction on a producer that is ready. The cluster hears of
+// it with the first record or offset. The gate is shut: kgo may want to
+// initialise its producer id once more, but since InitGlobalTxn another client
+// may have got the id (R3). It is then initialised when it is used.
+func (p *participant) begin(ctx context.Context) {
 	p.trace.Store(nil)
 	p.offsets.Store(false)
-	if !p.loaded {
-		return nil
+	p.begun.Store(false)
+	if !p.loaded || p.stale.Load() {
+		return
 	}
+	if err := p.beginKgo(ctx); err != nil {
+		p.stale.Store(true)
+	}
+}
+
+func (p *participant) beginKgo(ctx context.Context) error {
 	id, epoch, err := p.kgo.ProducerID(ctx)
 	if err == nil && (id != p.producerID || epoch != p.producerEpoch) {
 		err = fmt.Errorf("kgo has producer id %d epoch %d and not %d epoch %d", id, epoch, p.producerID, p.producerEpoch)
@@ -193,40 +201,28 @@ func (p *participant) begin(ctx context.Context) error {
 		err = p.kgo.BeginTransaction()
 	}
 	if err != nil {
-		p.stale = true
-		return &ParticipantError{Cluster: p.name, Err: fmt.Errorf("begin: %w", err)}
+		return fmt.Errorf("begin: %w", err)
 	}
 	p.begun.Store(true)
 	return nil
 }
 
-// joined is kgo in the transaction, into which it comes with the first record
-// if it was not loaded.
-func (p *participant) joined(ctx context.Context) (*kgo.Client, error) {
+// join takes kgo into the transaction, with the first record that comes when it
+// was not loaded, or was not ready, at Begin.
+func (p *participant) join(ctx context.Context) error {
 	if p.begun.Load() {
-		return p.kgo, nil
+		return nil
 	}
-	p.join.Lock()
-	defer p.join.Unlock()
-	if p.begun.Load() {
-		return p.kgo, nil
+	if !p.loaded {
+		p.gate.lend(p.producerID, p.producerEpoch)
+		defer p.gate.setPhase(phaseShut)
 	}
-	p.gate.lend(p.producerID, p.producerEpoch)
-	defer p.gate.setPhase(phaseShut)
-	id, epoch, err := p.kgo.ProducerID(ctx)
-	if err == nil && (id != p.producerID || epoch != p.producerEpoch) {
-		err = fmt.Errorf("kgo has producer id %d epoch %d and not %d epoch %d", id, epoch, p.producerID, p.producerEpoch)
-	}
-	if err == nil {
-		err = p.kgo.BeginTransaction()
-	}
-	if err != nil {
+	if err := p.beginKgo(ctx); err != nil {
 		p.unsure.Store(true) // kgo may take the id after all, and keep it
-		return nil, fmt.Errorf("begin: %w", err)
+		return err
 	}
 	p.loaded = true
-	p.begun.Store(true)
-	return p.kgo, nil
+	return nil
 }
 
 // verify reports whether the producer is still the one that the transaction
@@ -265,7 +261,7 @@ func (p *participant) abort(ctx context.Context) error {
 			err = kerr.ErrorForCode(resp.ErrorCode)
 		}
 		if p.writes.ends.Load() > before+1 {
-			p.stale = true // a copy without an answer may end the next one
+			p.stale.Store(true) // a copy without an answer may end the next one
 		}
 		switch {
 		case err == nil:
@@ -277,14 +273,14 @@ func (p *participant) abort(ctx context.Context) error {
 			return nil
 		case errors.Is(err, kerr.ConcurrentTransactions):
 		case refusedAbort(err):
-			p.stale = true
+			p.stale.Store(true)
 			return p.endedBefore(ctx, err)
 		default:
-			p.stale = true
+			p.stale.Store(true)
 			return err
 		}
 		if err := pause(ctx, shortestBackoff); err != nil {
-			p.stale = true
+			p.stale.Store(true)
 			return err
 		}
 	}
@@ -293,8 +289,8 @@ func (p *participant) abort(ctx context.Context) error {
 // adopt goes on from the end of the transaction, the coordinator's or this
 // client's own.
 func (p *participant) adopt(ctx context.Context, commit bool, nextID int64, nextEpoch int16) {
-	if p.stale || nextID < 0 || p.unsure.Load() {
-		p.stale = true
+	if p.stale.Load() || nextID < 0 || p.unsure.Load() {
+		p.stale.Store(true)
 		return
 	}
 	moved := nextID != p.producerID || nextEpoch != p.producerEpoch
@@ -309,10 +305,10 @@ func (p *participant) adopt(ctx context.Context, commit bool, nextID int64, next
 		// kgo wrote nothing, or has lost its producer id. A new one in its
 		// place counts its batches from 0, which is right under a new epoch.
 		if err := p.renew(); err != nil {
-			p.stale = true
+			p.stale.Store(true)
 		}
 	default:
-		p.stale = true
+		p.stale.Store(true)
 	}
 	p.endedID, p.endedEpoch = p.producerID, p.producerEpoch
 	p.producerID, p.producerEpoch = nextID, nextEpoch
@@ -336,11 +332,11 @@ func (p *participant) follow(ctx context.Context, a adoption) bool {
 
 // leave ends kgo's view of a transaction that wrote nothing to this cluster.
 func (p *participant) leave(ctx context.Context) {
-	if !p.begun.Load() || p.stale {
+	if !p.begun.Load() || p.stale.Load() {
 		return
 	}
 	p.begun.Store(false)
 	if err := p.kgo.EndTransaction(ctx, kgo.TryAbort); err != nil {
-		p.stale = true
+		p.stale.Store(true)
 	}
 }

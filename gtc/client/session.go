@@ -27,8 +27,12 @@ type session struct {
 	sequence      int64 // of the next transaction that the coordinator is asked to end
 	// fenced: the coordinator has refused this instance.
 	fenced error
-	// granted is when InitGlobalTxn last succeeded.
+	// granted is when InitGlobalTxn last succeeded; began is when Begin was
+	// last called.
 	granted moment
+	began   time.Time
+
+	preparing lock // of a producer's becoming ready in the midst of a transaction
 }
 
 const (
@@ -41,6 +45,9 @@ const (
 	// renewAfter is when Begin asks again, so that half an hour is left for
 	// the first record.
 	renewAfter = grantedFor / 2
+	// sharedFor is how long one InitGlobalTxn of a transaction does for several
+	// producers that are initialised again in it.
+	sharedFor = time.Second
 )
 
 // moment is a time by both clocks of the machine: the monotonic one stands still
@@ -59,6 +66,7 @@ func newSession(o Options, id string) (*session, error) {
 	s := &session{
 		id:            id,
 		timeoutMillis: int32(o.TransactionTimeout.Milliseconds()),
+		preparing:     newLock(),
 	}
 	s.instance = newInstance()
 	var err error
@@ -91,12 +99,17 @@ func (s *session) close() {
 	}
 }
 
-// open takes the id over and makes the producers ready.
+// open takes the id over and makes the producers ready. It asks InitGlobalTxn
+// and only then initialises the producers (R3). In the other order a client
+// could, at the vote of its successor, abort what the successor wrote.
 func (s *session) open(ctx context.Context) error {
 	if err := s.identify(ctx); err != nil {
 		return err
 	}
-	return s.initialise(ctx)
+	if err := s.initGlobalTxn(ctx); err != nil {
+		return err
+	}
+	return inParallel(s.participants, func(p *participant) error { return p.initialise(ctx) })
 }
 
 // identify learns the ids of the clusters.
@@ -116,54 +129,66 @@ func (s *session) identify(ctx context.Context) error {
 	return nil
 }
 
-// initialise asks InitGlobalTxn and only then initialises the producers that
-// need it (R3). In the other order a client could, at the vote of its
-// successor, abort what the successor wrote.
-func (s *session) initialise(ctx context.Context) error {
-	if err := s.initGlobalTxn(ctx); err != nil {
+// start begins a transaction. Nobody is waited for but the coordinator, and it
+// only when the session has to be renewed: a producer that has to be initialised
+// again is when it is used next (ready), so that a cluster that is away holds up
+// the transactions that write to it and no others.
+func (s *session) start(ctx context.Context) error {
+	if err := s.preparing.acquire(ctx); err != nil {
 		return err
 	}
-	return inParallel(s.participants, func(p *participant) error {
-		if !p.stale {
-			return nil
-		}
-		return p.initialise(ctx)
-	})
-}
-
-// start begins a transaction, on producers that are initialised again where
-// needed.
-func (s *session) start(ctx context.Context) error {
+	defer s.preparing.release()
+	s.began = time.Now()
 	if err := s.refresh(ctx); err != nil {
 		return err
 	}
-	err := s.begin(ctx)
-	if err != nil && ctx.Err() == nil {
-		// kgo wants a new producer epoch: now InitGlobalTxn goes first.
-		if err = s.refresh(ctx); err == nil {
-			err = s.begin(ctx)
-		}
+	for _, p := range s.participants {
+		p.begin(ctx)
 	}
-	return err
+	return nil
 }
 
-// refresh makes the session fit for another transaction.
+// refresh makes the session fit for another transaction. A producer that cannot
+// go on may be the sign of a session that has ended, so the coordinator is asked,
+// once for each.
 func (s *session) refresh(ctx context.Context) error {
-	stale := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale })
-	if s.fenced == nil && (stale || s.granted.age() > renewAfter) {
-		err := s.initialise(ctx)
-		if _, fenced := errors.AsType[*FencedError](err); !fenced {
+	if s.fenced == nil {
+		doubt := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale.Load() && !p.asked })
+		if !doubt && s.granted.age() <= renewAfter {
+			return nil
+		}
+		if err := s.renew(ctx); s.fenced == nil {
 			return err
 		}
-		s.fenced = err
-	}
-	if s.fenced == nil {
-		return nil
 	}
 	if err := s.reopen(ctx); err != nil {
 		return err
 	}
-	return s.initialise(ctx)
+	return s.initGlobalTxn(ctx)
+}
+
+// renew asks InitGlobalTxn again and remembers a refusal.
+func (s *session) renew(ctx context.Context) error {
+	err := s.initGlobalTxn(ctx)
+	if _, fenced := errors.AsType[*FencedError](err); fenced {
+		s.fenced = err
+	}
+	return err
+}
+
+// ready makes a producer ready for its first use in a transaction: initialised,
+// if it was not, after a repeat of InitGlobalTxn (R3), for the id may be another
+// client's by then. The caller holds s.preparing.
+func (s *session) ready(ctx context.Context, p *participant) error {
+	if !p.stale.Load() {
+		return nil
+	}
+	if s.granted.mono.Before(s.began) || s.granted.age() > sharedFor {
+		if err := s.renew(ctx); err != nil {
+			return err
+		}
+	}
+	return p.initialise(ctx)
 }
 
 // reopen goes on after a refusal if it was only the timeout that ended the
@@ -196,21 +221,10 @@ func (s *session) reopen(ctx context.Context) error {
 	}
 	s.instance = newInstance()
 	for _, p := range s.participants {
-		p.stale = true
+		p.stale.Store(true)
 	}
 	s.fenced = nil
 	return nil
-}
-
-// begin starts a transaction on every producer, or on none.
-func (s *session) begin(ctx context.Context) error {
-	err := inParallel(s.participants, func(p *participant) error { return p.begin(ctx) })
-	if err != nil {
-		for _, p := range s.participants {
-			p.leave(ctx)
-		}
-	}
-	return err
 }
 
 // inParallel calls f for all and returns the first error by their order.
@@ -256,6 +270,9 @@ func (s *session) initGlobalTxn(ctx context.Context) error {
 		// The coordinator may have lost the lazy record of the last one.
 		s.epoch, s.sequence = resp.GlobalEpoch, max(s.sequence, resp.Sequence)
 		s.granted = momentOf(time.Now())
+		for _, p := range s.participants {
+			p.asked = p.stale.Load()
+		}
 		return nil
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -32,6 +33,9 @@ type Txn struct {
 	lost error
 
 	calls sync.WaitGroup // Produce and CommitOffsets calls under way
+	// over ends with giveUp, when this client aborts.
+	over   context.Context
+	giveUp context.CancelFunc
 
 	before  *Txn          // begun before, with an outcome that was open then
 	decided chan struct{} // closed when the outcome is known, or will not be
@@ -48,7 +52,9 @@ func newTxn(s *session, before *Txn) *Txn {
 	if before != nil && before.isDecided() {
 		before = nil // and garbage, with all before it
 	}
+	over, giveUp := context.WithCancel(context.Background())
 	return &Txn{
+		over: over, giveUp: giveUp,
 		session: s,
 		granted: s.granted,
 		before:  before,
@@ -90,6 +96,7 @@ func (t *Txn) lose(err error) error {
 
 func (t *Txn) decide() {
 	t.before = nil
+	t.giveUp() // no call needs it any more
 	if !t.isDecided() {
 		close(t.decided)
 	}
@@ -97,7 +104,9 @@ func (t *Txn) decide() {
 
 // Produce hands a record to the producer on a cluster. It is kgo's Produce:
 // it returns when the record is buffered, and promise, which may be nil, is
-// called when the record is written or has failed. One record that failed, for
+// called when the record is written or has failed. The first record for a
+// cluster whose producer cannot go on from the transaction before waits until
+// that is initialised again, for no longer than the transaction timeout. One record that failed, for
 // whatever reason, makes Commit abort the transaction on every cluster; a record
 // that comes after Commit or Abort was called is refused with ErrTxnEnded and
 // is no part of the transaction.
@@ -124,7 +133,7 @@ func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promis
 		return
 	}
 	defer t.calls.Done()
-	producer, err := p.joined(ctx)
+	producer, err := t.producer(ctx, p)
 	if err != nil {
 		fail(err)
 		return
@@ -178,6 +187,35 @@ func (t *Txn) enter(cluster string) (*participant, error) {
 		}
 	}
 	return nil, &UnknownClusterError{Cluster: cluster}
+}
+
+// producer is that of a cluster, in the transaction.
+func (t *Txn) producer(ctx context.Context, p *participant) (*kgo.Client, error) {
+	if p.begun.Load() {
+		return p.kgo, nil
+	}
+	err := t.prepared(ctx, p, p.join)
+	return p.kgo, err
+}
+
+// prepared makes a producer ready, and calls then. Calls that need that take
+// turns. It waits no longer than the transaction timeout, and not for a cluster
+// that is away when the transaction is given up.
+func (t *Txn) prepared(ctx context.Context, p *participant, then func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(t.session.timeoutMillis)*time.Millisecond)
+	defer cancel()
+	defer context.AfterFunc(t.over, cancel)()
+	if err := t.session.preparing.acquire(ctx); err != nil {
+		return err
+	}
+	defer t.session.preparing.release()
+	if t.over.Err() != nil {
+		return ErrTxnEnded
+	}
+	if err := t.session.ready(ctx, p); err != nil {
+		return err
+	}
+	return then(ctx)
 }
 
 // open reports whether a record or an offset may come; t.mu is held. To the
@@ -235,7 +273,14 @@ func (t *Txn) parts() []*participant {
 
 // flush waits until no record is buffered and no Produce call under way.
 func (t *Txn) flush(ctx context.Context, flush func(*kgo.Client) error) error {
-	all := func() error { return inParallel(t.parts(), func(p *participant) error { return flush(p.kgo) }) }
+	all := func() error {
+		return inParallel(t.parts(), func(p *participant) error {
+			if !p.begun.Load() {
+				return nil // it has nothing, and may be being prepared
+			}
+			return flush(p.kgo)
+		})
+	}
 	// A call may wait for a full buffer, which the first flush empties, and
 	// then buffer a record that only the second one sees.
 	if err := all(); err != nil {
