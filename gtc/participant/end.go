@@ -9,6 +9,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
+	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
 // End tells the cluster to end one participant transaction and says what came
@@ -92,6 +93,8 @@ func (e *ender) end(ctx context.Context) gtc.EndAnswer {
 			}
 		case verdict.AskEnd:
 			e.send(ctx)
+		case verdict.AskPair:
+			e.keep(ctx)
 		case verdict.AskMarkers:
 			e.verdict.Audited(e.s.audit(ctx, e.order.Participant, e.verdict.Version()))
 		}
@@ -117,14 +120,15 @@ func (e *ender) connect(ctx context.Context, anew bool) (err error) {
 		e.s.moved(e.order.ID)
 		return err
 	}
-	e.verdict.Connected(info.endTxnVersion(), info.endTxnMax)
+	e.verdict.Connected(info.endTxnVersion(), info.endTxnMax, info.keeps)
 	return nil
 }
 
 func (e *ender) send(ctx context.Context) {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID = e.order.ID
-	req.ProducerID, req.ProducerEpoch = e.order.Participant.ProducerID, e.order.Participant.ProducerEpoch
+	by := e.verdict.Pair()
+	req.ProducerID, req.ProducerEpoch = by.ProducerID, by.ProducerEpoch
 	req.Commit = e.order.Commit
 	once := pin(req, e.verdict.Version())
 	resp, err := ask[*kmsg.EndTxnResponse](ctx, e.s, e.node, once)
@@ -138,4 +142,21 @@ func (e *ender) send(ctx context.Context) {
 	if resp.ErrorCode != 0 && resp.ErrorCode != kerr.ConcurrentTransactions.Code {
 		e.s.moved(e.order.ID)
 	}
+}
+
+// keep takes the open transaction over: it stays open, its producer is fenced, and
+// the pair that comes back ends it.
+func (e *ender) keep(ctx context.Context) {
+	req := wire.NewPtrInitProducerIDRequestV6()
+	req.TransactionalID = &e.order.ID
+	req.TransactionTimeoutMillis, req.Enable2PC, req.KeepPreparedTxn = verdict.Unlimited, true, true
+	resp, err := ask[*wire.InitProducerIDResponseV6](ctx, e.s, e.node, req)
+	if err != nil {
+		e.s.moved(e.order.ID)
+		e.verdict.Failed(err)
+		return
+	}
+	e.verdict.Kept(resp.ErrorCode,
+		verdict.Pair{ProducerID: resp.ProducerID, ProducerEpoch: resp.ProducerEpoch},
+		verdict.Pair{ProducerID: resp.OngoingTxnProducerID, ProducerEpoch: resp.OngoingTxnProducerEpoch})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
+	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
 const (
@@ -66,6 +67,7 @@ type brokerInfo struct {
 	atMono     int64
 	endTxnMax  int16
 	txnVersion int16 // finalized transaction.version, 0 when it has none
+	keeps      bool  // it offers InitProducerId version 6 (KIP-939)
 }
 
 // endTxnVersion is the version to end a transaction with. The feature decides,
@@ -206,8 +208,11 @@ func (s *session) features(ctx context.Context, node int32) (brokerInfo, error) 
 	}
 	info := brokerInfo{endTxnMax: -1}
 	for _, k := range resp.ApiKeys {
-		if k.ApiKey == keyEndTxn {
+		switch k.ApiKey {
+		case keyEndTxn:
 			info.endTxnMax = k.MaxVersion
+		case wire.KeyInitProducerID:
+			info.keeps = k.MaxVersion >= wire.InitProducerIDVersion
 		}
 	}
 	for _, f := range resp.FinalizedFeatures {

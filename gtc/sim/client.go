@@ -47,6 +47,9 @@ type client struct {
 	stale     uint8 // producers to be initialised before use
 	todo      uint8 // participants to write to, or to abort on
 	waiting   uint8 // participants whose answer is awaited
+	// kept: participants that have kept an open transaction for it. owned: the same,
+	// and InitGlobalTxn was answered since, so nobody decides about that one any more.
+	kept, owned uint8
 	// known: the outcome is known, and asking goes on until every
 	// participant is complete.
 	known    bool
@@ -208,6 +211,7 @@ func (w *world) answer(i int8, r response) {
 	if c.phase == waitsInit {
 		c.life, c.epoch, c.sequence = r.life, r.epoch, max(c.sequence, r.sequence)
 		c.phase, c.aged = initialises, false
+		c.owned, c.kept = c.owned|c.kept, 0
 		w.initialised(i)
 		return
 	}
@@ -293,10 +297,14 @@ func (w *world) toCluster(m message) {
 func (w *world) atCluster(m message) message {
 	c := &w.clusters[m.cluster]
 	owner := c.owner()
-	if m.kind == abortTxn {
+	switch {
+	case m.kind == abortTxn:
 		m.code, m.producer = c.endTxn(m.producer, false)
-	} else {
+	case c.keepsPrepared && w.mutant != initWithoutKeep:
+		m.code, m.producer, m.kept = c.initKeeping()
+	default:
 		m.code, m.producer = c.initProducerID()
+		m.kept = again
 		if owner >= 0 && !c.open() {
 			w.hit(owner, m)
 		}
@@ -312,10 +320,11 @@ func (w *world) atCluster(m message) message {
 // hit notes an InitProducerId that aborts what is open. That of a client whose
 // session is newer is the protocol, and must tear nothing. That of an older
 // one, or a late copy, is the corner that the protocol cannot close with the
-// brokers of today: it counts as somebody from outside, and must be reported.
+// brokers of today: it counts as somebody from outside, and must be reported. Where
+// prepared transactions are kept, there is no such corner.
 func (w *world) hit(owner int8, m message) {
 	x := &w.txns[owner]
-	if m.epoch == 0 || m.life > x.life || m.life == x.life && m.epoch > x.epoch {
+	if w.clusters[m.cluster].keepsPrepared || m.epoch == 0 || m.life > x.life || m.life == x.life && m.epoch > x.epoch {
 		return
 	}
 	w.fromOutside(owner, m.cluster, false)
@@ -342,8 +351,21 @@ func (w *world) fromCluster(m message) {
 		if m.code == none {
 			c.producers[m.cluster] = m.producer
 			c.stale &^= bit
+			if m.kept != again {
+				c.kept |= bit
+			}
 			w.initialised(m.client)
 		}
+		return
+	}
+	if c.owned&bit != 0 {
+		c.owned &^= bit
+		if m.code == none && m.producer.epoch <= verdict.LastEpoch {
+			c.producers[m.cluster] = m.producer
+		} else {
+			c.stale |= bit
+		}
+		w.initialised(m.client)
 		return
 	}
 	c.todo &^= bit
@@ -357,11 +379,22 @@ func (w *world) fromCluster(m message) {
 	}
 }
 
-// initialised goes on when no producer is stale.
+// initialised goes on when no producer is stale. A participant that has kept an open
+// transaction for the client is aborted first, by the pair that it was given, and only
+// after the client has asked InitGlobalTxn once more: a late InitProducerId is given
+// the transaction of the client's successor, which may be decided. While the pair
+// counts, nobody has initialised later, and the transaction is of an earlier session
+// or its own.
 func (w *world) initialised(i int8) {
 	c := &w.clients[i]
+	if w.mutant == abortsAnyKept {
+		c.owned, c.kept = c.owned|c.kept, 0
+	}
 	switch {
 	case c.stale != 0:
+	case c.kept != 0:
+		c.phase = wantsInit
+	case c.owned != 0:
 	case c.epoch == 0 || c.aged:
 		c.phase = wantsInit // the first is the mutant's order
 	default:
@@ -440,7 +473,9 @@ func (w *world) abort(i int8) {
 func (w *world) abortOn(i, k int8) {
 	c := &w.clients[i]
 	c.waiting |= 1 << k
-	w.toCluster(message{
-		kind: abortTxn, client: i, instance: c.instance, cluster: k, producer: w.txns[c.txn].producers[k], connected: true,
-	})
+	p := c.producers[k]
+	if c.phase == aborts {
+		p = w.txns[c.txn].producers[k]
+	}
+	w.toCluster(message{kind: abortTxn, client: i, instance: c.instance, cluster: k, producer: p, connected: true})
 }

@@ -21,6 +21,9 @@ func Searches() []Search {
 	one := func(name string, versions []int16, sets []set, b budget) Search {
 		return Search{Name: "one client: " + name, Config: func() *world { return searched("", 1, versions, sets, b) }}
 	}
+	kept := func(name string, versions []int16, sets []set, b budget) Search {
+		return Search{Name: name, Config: func() *world { return searched("", 2, versions, sets, b).keeping() }}
+	}
 	v5, v4 := []int16{bumps, bumps}, []int16{keeps, keeps}
 	r5, r4 := v5[:1], v4[:1]
 	return []Search{
@@ -39,6 +42,9 @@ func Searches() []Search {
 		s("one participant, EndTxn v4: takeover, losses", r4, single, budget{claims: 1, giveUps: 1, breaks: 1}),
 		s("one participant, EndTxn v4: takeover, scan and session timeout", r4, single, budget{claims: 1, scans: 1, ticks: -1}),
 		s("one participant, EndTxn v4: takeover, scan, and clients that write on", r4, single, budget{claims: 1, scans: 1, ticks: -1, more: 1}),
+		kept("prepared transactions are kept: takeover, broken connections and late copies", v5, both, budget{claims: 1, breaks: 1}),
+		kept("prepared transactions are kept: scan and session timeout", v5, both, budget{scans: 1, ticks: -1}),
+		kept("one participant, prepared transactions are kept: takeover, losses", r5, single, budget{claims: 1, giveUps: 1, breaks: 1, ticks: -1}),
 	}
 }
 
@@ -58,7 +64,8 @@ func Smallest() Search {
 	}}
 }
 
-// RuleSearches look for what happens when a rule is left out. Each must find a
+// RuleSearches look for what happens when a rule is left out, or one of those that
+// keeping prepared transactions rests on. Each must find a
 // broken promise, on a shortest way. The promise that rules are about is the
 // outcome: that an EndTxn is in the log before it leaves, which R1 says itself,
 // is not checked in them.
@@ -84,11 +91,17 @@ func RuleSearches() []Search {
 		{withoutR5Record, v5[:1], single, 1, 1, never, budget{claims: 1, giveUps: 1}},
 		{readOnlyVote, v5, both, 1, 1, never, budget{deposals: 1}},
 		{unfencedOnePhase, v4, single, 1, 1, never, budget{claims: 1, scans: 1, ticks: -1, more: 1}},
+		{initWithoutKeep, v5, both, 2, 1, never, budget{}},
+		{abortsAnyKept, v5, both, 2, 1, never, budget{}},
+		{endsAnyKept, v5[:1], single, 2, 1, never, budget{scans: 1, ticks: -1}},
 	}
 	var out []Search
 	for _, r := range table {
 		out = append(out, Search{Name: string(r.rule), Shortest: true, Config: func() *world {
 			w := searched(r.rule, r.clients, r.versions, r.sets, r.b)
+			if r.rule == initWithoutKeep || r.rule == abortsAnyKept || r.rule == endsAnyKept {
+				w.keeping()
+			}
 			w.outcomesOnly, w.patience, w.clients[0].left = true, r.patience, r.txns
 			return w
 		}})
@@ -124,6 +137,14 @@ func searched(mutant Mutant, clients int, versions []int16, sets []set, b budget
 	for i := range int8(clients) {
 		w.clients[i].lives = 1
 		w.start(i, 0)
+	}
+	return w
+}
+
+// keeping gives all clusters KeepPreparedTxn.
+func (w *world) keeping() *world {
+	for k := range w.n {
+		w.clusters[k].keepsPrepared = true
 	}
 	return w
 }

@@ -163,10 +163,14 @@ func (w *world) giveUpCluster(i, k int8) {
 			m.connected = false
 		case initProducerReply, abortTxnReply:
 			w.take(j)
-		case initRequest, endRequest, answerToClient, endTxn, endTxnReply, scanResult:
+		case initRequest, endRequest, answerToClient, endTxn, endTxnReply, scanResult, keepTxn, keepTxnReply:
 		}
 	}
 	c.waiting &^= 1 << k
+	if c.owned&(1<<k) != 0 {
+		c.owned &^= 1 << k
+		c.stale |= 1 << k
+	}
 	if c.phase == aborts {
 		// Unknown whether it was aborted: no epoch to go on with.
 		c.stale |= 1 << k
@@ -184,12 +188,17 @@ func (w *world) deliver(m message, h int8) {
 	case answerToClient:
 		w.answer(m.client, m.response)
 	case endTxn:
-		m.code, m.producer = w.execute(m.order)
+		m.code, m.producer = w.execute(m.order, m.producer)
 		if m.connected {
 			m.kind = endTxnReply
 			w.send(m)
 		}
-	case endTxnReply:
+	case keepTxn:
+		if w.keep(&m); m.connected {
+			m.kind = keepTxnReply
+			w.send(m)
+		}
+	case endTxnReply, keepTxnReply:
 		w.own(h)
 		w.endAnswered(h, m)
 	case scanResult:
@@ -218,7 +227,10 @@ func (w *world) endAnswered(h int8, m message) {
 	host := &w.hosts[h]
 	a := m.answer.full()
 	if !m.concluded {
-		a = w.answered(h, m)
+		var more bool
+		if a, more = w.answered(h, m); more {
+			return
+		}
 	}
 	if at := host.attempt(m.order); at != nil && (!m.concluded || a.Outcome != gtc.EndRetry || !at.sentBy(w, h, m.order)) {
 		at.busy = false
@@ -240,7 +252,7 @@ func (w *world) endAnswered(h int8, m message) {
 func (*attempt) sentBy(w *world, h int8, o endOrder) bool {
 	for i := range w.bag {
 		m := &w.bag[i]
-		if m.host == h && m.connected && (m.kind == endTxn || m.kind == endTxnReply) &&
+		if m.host == h && m.connected && m.toldToCluster() &&
 			m.order.cluster == o.cluster && m.order.producer == o.producer {
 			return true
 		}
@@ -248,19 +260,28 @@ func (*attempt) sentBy(w *world, h int8, o endOrder) bool {
 	return false
 }
 
+// toldToCluster: it is a part of telling a cluster a decision.
+func (m *message) toldToCluster() bool {
+	return m.kind == endTxn || m.kind == endTxnReply || m.kind == keepTxn || m.kind == keepTxnReply
+}
+
 // breakConnection cuts the connection under an EndTxn. The sender learns that
 // its fate is unknown; the request, if it has not arrived, may still do so.
 func (w *world) breakConnection(i int) {
 	m := w.bag[i]
 	w.own(m.host)
-	if m.kind == endTxn {
+	if m.kind == endTxn || m.kind == keepTxn {
 		w.bag[i].connected = false
 	} else {
 		w.take(i)
 	}
 	host := &w.hosts[m.host]
 	e := w.ending(m.host, m.order)
-	e.Lost(errUnreachable, true)
+	if m.kind == endTxn || m.kind == endTxnReply {
+		e.Lost(errUnreachable, true)
+	} else {
+		e.Failed(errUnreachable)
+	}
 	if at := host.attempt(m.order); at != nil {
 		at.busy = false
 	}

@@ -141,11 +141,36 @@ func (w *world) startEnd(h int8, o endOrder) {
 	}
 	e := w.ending(h, o)
 	w.carryOn(e, o)
-	if o.version = e.Version(); e.Next() == verdict.AskEnd {
-		w.send(message{kind: endTxn, host: h, term: w.hosts[h].term.claim, connected: true, order: o})
+	if o.version = e.Version(); !w.sent(h, o, e) {
+		w.endReply(h, o, e.Answer())
+	}
+}
+
+// sent puts what the verdict asks on its way; false when it asks nothing.
+func (w *world) sent(h int8, o endOrder, e *verdict.Ending) bool {
+	m := message{kind: endTxn, host: h, term: w.hosts[h].term.claim, connected: true, order: o}
+	switch e.Next() {
+	case verdict.AskEnd:
+		m.producer = producerOf(e.Pair().ProducerID, e.Pair().ProducerEpoch)
+	case verdict.AskPair:
+		m.kind = keepTxn
+	case verdict.AskNothing, verdict.AskBroker, verdict.AskBrokerAnew, verdict.AskState, verdict.AskMarkers:
+		return false
+	}
+	w.send(m)
+	return true
+}
+
+// keep carries the coordinator's InitProducerId(keep) out. A deposed transaction
+// coordinator cannot append it.
+func (w *world) keep(m *message) {
+	c := &w.clusters[m.order.cluster]
+	if w.deposed[m.order.cluster] != nil {
+		m.code, m.producer, m.kept = concurrent, again, again
 		return
 	}
-	w.endReply(h, o, e.Answer())
+	m.code, m.producer, m.kept = c.initKeeping()
+	w.tracef("    %s answers %v, %d/%d, keeps %d/%d", clusterIDs[m.order.cluster], m.code, m.producer.id, m.producer.epoch, m.kept.id, m.kept.epoch)
 }
 
 // ending makes the verdict's try for an order. It keeps nothing that its order and
@@ -163,23 +188,24 @@ func (w *world) ending(h int8, o endOrder) *verdict.Ending {
 
 var errUnreachable = errors.New("unreachable")
 
-// carryOn asks what can be asked at once. The first EndTxn cannot: it is on its way
-// for a while. One over fresh connections is taken to arrive at once.
+// carryOn asks what can be asked at once. The first EndTxn cannot, nor can an
+// InitProducerId: they are on their way for a while. A second EndTxn, over fresh
+// connections, is taken to arrive at once.
 func (w *world) carryOn(e *verdict.Ending, o endOrder) {
 	c := &w.clusters[o.cluster]
 	for {
 		switch ask := e.Next(); {
-		case ask == verdict.AskNothing, ask == verdict.AskEnd && !e.Anew():
+		case ask == verdict.AskNothing, ask == verdict.AskPair, ask == verdict.AskEnd && !e.Anew():
 			return
 		case c.down:
 			e.Failed(errUnreachable)
 		case ask == verdict.AskBroker, ask == verdict.AskBrokerAnew:
-			e.Connected(c.version, bumps)
+			e.Connected(c.version, bumps, c.keepsPrepared)
 		case ask == verdict.AskState:
 			e.Seen(w.asked(o.cluster).view())
 		case ask == verdict.AskEnd:
 			o.version = e.Version()
-			code, next := w.execute(o)
+			code, next := w.execute(o, producerOf(e.Pair().ProducerID, e.Pair().ProducerEpoch))
 			tell(e, code, next)
 		case ask == verdict.AskMarkers:
 			e.Audited(w.audit(c, o, e.Version()))
@@ -202,12 +228,26 @@ func (w *world) endReply(h int8, o endOrder, a gtc.EndAnswer) {
 	w.send(message{kind: endTxnReply, host: h, term: w.hosts[h].term.claim, connected: true, order: o, concluded: true, answer: compact(a)})
 }
 
-// answered turns the cluster's answer into what it proves.
-func (w *world) answered(h int8, m message) gtc.EndAnswer {
+// answered turns the cluster's answer into what it proves, or into the next request.
+func (w *world) answered(h int8, m message) (a gtc.EndAnswer, more bool) {
 	e := w.ending(h, m.order)
-	tell(e, m.code, m.producer)
+	switch {
+	case m.kind != keepTxnReply:
+		tell(e, m.code, m.producer)
+	case m.code == unreachable:
+		e.Failed(errUnreachable)
+	default:
+		if w.mutant == endsAnyKept && m.kept != again {
+			m.kept = m.order.producer
+		}
+		e.Kept(kafkaCodes[m.code], pairOf(m.producer), pairOf(m.kept))
+	}
 	w.carryOn(e, m.order)
-	return e.Answer()
+	return e.Answer(), w.sent(h, m.order, e)
+}
+
+func pairOf(p producer) verdict.Pair {
+	return verdict.Pair{ProducerID: int64(p.id), ProducerEpoch: p.epoch}
 }
 
 // answer is gtc.EndAnswer without its texts, so that messages are comparable.

@@ -64,8 +64,8 @@ func (p producer) encode(b []byte) []byte {
 }
 
 func (c *cluster) encode(b []byte) []byte {
-	b = append(b, byte(c.state), bits(c.known, c.down), byte(c.nextID), byte(c.start), byte(c.began), byte(len(c.history)))
-	b = c.before.encode(c.now.encode(b))
+	b = append(b, byte(c.state), bits(c.known, c.down, c.kept), byte(c.nextID), byte(c.start), byte(c.began), byte(len(c.history)))
+	b = c.next.encode(c.before.encode(c.now.encode(b)))
 	for _, m := range c.history {
 		b = append(m.producer.encode(b), byte(m.txn), byte(m.start), byte(m.ended))
 	}
@@ -77,7 +77,7 @@ func (w *world) encodeHost(b []byte, h *host) []byte {
 	for _, a := range h.attempts {
 		// What was sent before matters below EndTxn v5 alone.
 		if keep := w.clusters[a.cluster].version < bumps; keep || a.busy {
-			b = append(a.producer.encode(b), byte(a.cluster), byte(a.Misses), bits(a.busy, a.Sent && keep, a.Uncertain && keep))
+			b = append(a.producer.encode(b), byte(a.cluster), byte(a.Misses), byte(a.Taken.ProducerID), byte(a.Taken.ProducerEpoch), bits(a.Took, a.busy, a.Sent && keep, a.Uncertain && keep))
 		}
 	}
 	if h.term == nil {
@@ -149,7 +149,7 @@ func (r response) encode(b []byte) []byte {
 }
 
 func (c *client) encode(b []byte) []byte {
-	b = append(b, byte(c.phase), c.instance, byte(c.lives), byte(c.left), c.session, byte(c.epoch), byte(c.txn), c.stale, c.todo, c.waiting,
+	b = append(b, byte(c.phase), c.instance, byte(c.lives), byte(c.left), c.session, byte(c.epoch), byte(c.txn), c.stale, c.todo, c.waiting, c.kept, c.owned,
 		bits(c.known, c.wantsOut))
 	for _, p := range c.producers {
 		b = p.encode(b)
@@ -197,7 +197,7 @@ func (m *message) encode(b []byte) []byte {
 	b = append(b, byte(m.kind), byte(m.client), byte(m.host), byte(m.term), m.instance, m.session, byte(m.epoch), byte(m.txn),
 		byte(m.cluster), byte(m.code), byte(m.answer.outcome), byte(m.answer.version),
 		bits(m.connected, m.commit, m.concluded, m.isOpen, m.answer.uncertain))
-	b = m.answer.next.encode(m.producer.encode(b))
+	b = m.answer.next.encode(m.kept.encode(m.producer.encode(b)))
 	return m.order.encode(b)
 }
 

@@ -109,10 +109,10 @@ func (w *world) endTerm(h int8, crash bool) {
 		host.attempts = nil
 	}
 	w.bag = slices.DeleteFunc(w.bag, func(m message) bool {
-		return m.host == h && (m.kind == endTxnReply || m.kind == scanResult)
+		return m.host == h && (m.kind == endTxnReply || m.kind == keepTxnReply || m.kind == scanResult)
 	})
 	for i := range w.bag {
-		if m := &w.bag[i]; m.kind == endTxn && m.host == h {
+		if m := &w.bag[i]; (m.kind == endTxn || m.kind == keepTxn) && m.host == h {
 			m.connected = false
 		}
 	}

@@ -70,15 +70,20 @@ type marker struct {
 // transactional id of this world: Kafka 4.x's TransactionCoordinator without
 // timeouts, because participants have none.
 type cluster struct {
-	version int16 // of EndTxn, by the finalized transaction.version
-	first   int16 // the epoch that a new id begins with; 0 in Kafka
-	slow    bool  // markers take a step of their own
-	down    bool
+	version       int16 // of EndTxn, by the finalized transaction.version
+	first         int16 // the epoch that a new id begins with; 0 in Kafka
+	slow          bool  // markers take a step of their own
+	keepsPrepared bool  // it has KeepPreparedTxn (KIP-939)
+	down          bool
 
-	known   bool
-	state   state
-	now     producer
-	before  producer // producer id and epoch before the last end
+	known  bool
+	state  state
+	now    producer
+	before producer // producer id and epoch before the last end
+	// next is the only pair that ends the open transaction when it is kept: that of
+	// the last InitProducerId with KeepPreparedTxn.
+	kept    bool
+	next    producer
 	nextID  int16
 	history []marker
 	// start is the number of the last begun transaction, counted from 1: Kafka's
@@ -115,8 +120,12 @@ func (c *cluster) write(p producer, txn int8) code {
 	switch {
 	case c.down:
 		return unreachable
+	case c.kept && p == c.next:
+		return invalidTxnState // it is for ending
 	case !c.known || p.id != c.now.id:
 		return invalidMapping
+	case c.kept:
+		return producerFenced
 	case p.epoch != c.now.epoch:
 		return producerFenced
 	case c.state == prepareCommit || c.state == prepareAbort:
@@ -173,9 +182,13 @@ func (c *cluster) endBumping(p producer, commit bool) (code, producer) {
 		return c.repeated(commit)
 	}
 	switch {
-	case p.id != c.now.id:
+	case c.kept && p == c.next:
+		c.mark(commit, false)
+		c.kept, c.before, c.now = false, c.next, c.after(c.next)
+		return none, c.now
+	case p.id != c.now.id && (!c.kept || p.id != c.next.id):
 		return invalidMapping, again
-	case p.epoch != c.now.epoch || preparing:
+	case c.kept || p.epoch != c.now.epoch || preparing:
 		return producerFenced, again
 	case c.state == ongoing:
 		c.end(commit)
@@ -244,6 +257,9 @@ func (c *cluster) initProducerID() (code, producer) {
 		// one epoch later (measured on 4.4.0). One above the ceiling is there
 		// for this.
 		c.mark(false, true)
+		if c.kept {
+			c.kept, c.now = false, c.next
+		}
 		c.before = c.now
 		c.now.epoch++
 		return concurrent, again // ask again when the abort is complete
@@ -255,6 +271,23 @@ func (c *cluster) initProducerID() (code, producer) {
 		c.start = 0 // 3.9.1 keeps the start time of the last transaction here (measured)
 	}
 	return none, c.now
+}
+
+// initKeeping is InitProducerId with KeepPreparedTxn, as KIP-939 has it: what is
+// open stays so, under its own producer id and epoch, by which DescribeTransactions
+// shows it and nobody can write or end any more. kept is that pair, again when
+// nothing is open.
+func (c *cluster) initKeeping() (answer code, p, kept producer) {
+	if c.down || !c.open() {
+		answer, p = c.initProducerID()
+		return answer, p, again
+	}
+	last := c.now
+	if c.kept {
+		last = c.next
+	}
+	c.kept, c.next = true, c.after(last)
+	return none, c.next, c.now
 }
 
 // initExpecting is InitProducerId with the expected producer id and epoch

@@ -132,8 +132,12 @@ func (w *world) clientMoves(b []move, i int8) []move {
 		}
 	case initialises:
 		for k := range int8(w.n) {
-			if c.stale&(1<<k) != 0 && c.waiting&(1<<k) == 0 {
+			switch {
+			case c.waiting&(1<<k) != 0:
+			case c.stale&(1<<k) != 0:
 				b = append(b, move{mvInitialise, i, k})
+			case c.owned&(1<<k) != 0:
+				b = append(b, move{mvAbortOn, i, k})
 			}
 		}
 	case ready:
@@ -186,11 +190,11 @@ func (w *world) deliveries(b []move, i int8) []move {
 				b = append(b, move{mvDeliver, i, h})
 			}
 		}
-	case endTxnReply, scanResult:
+	case endTxnReply, keepTxnReply, scanResult:
 		if !w.hosts[m.host].paused {
 			b = append(b, move{mvDeliver, i, m.host})
 		}
-	case answerToClient, endTxn, initProducer, initProducerReply, abortTxn, abortTxnReply:
+	case answerToClient, endTxn, keepTxn, initProducer, initProducerReply, abortTxn, abortTxnReply:
 		b = append(b, move{mvDeliver, i, 0})
 	}
 	return b
@@ -344,7 +348,7 @@ func (w *world) clientFaults(b []move, i int8) []move {
 
 func (w *world) messageFaults(b []move, i int8) []move {
 	m := &w.bag[i]
-	if w.budget.breaks > 0 && m.connected && (m.kind == endTxn || m.kind == endTxnReply && !m.concluded) {
+	if w.budget.breaks > 0 && m.connected && m.toldToCluster() && !m.concluded {
 		b = append(b, move{mvBreak, i, 0})
 	}
 	if !w.fine {
@@ -353,7 +357,7 @@ func (w *world) messageFaults(b []move, i int8) []move {
 	if !m.connected || m.kind == answerToClient {
 		b = append(b, move{mvDrop, i, 0})
 	}
-	if w.budget.late > 0 && m.connected && (m.kind == initRequest || m.kind == endRequest || m.kind == endTxn && m.order.version >= bumps) {
+	if w.budget.late > 0 && m.connected && (m.kind == initRequest || m.kind == endRequest || (m.kind == endTxn || m.kind == keepTxn) && m.order.version >= bumps) {
 		b = append(b, move{mvCopy, i, 0})
 	}
 	return b

@@ -55,16 +55,25 @@ const (
 	// readOnlyVote leaves a participant that shows nothing open out of a commit, as
 	// complete.
 	readOnlyVote Mutant = "read-only-vote"
+	// initWithoutKeep initialises without KeepPreparedTxn where clusters have it.
+	initWithoutKeep Mutant = "init-without-keep"
+	// abortsAnyKept aborts what was kept for a client without asking InitGlobalTxn
+	// whether it is still the owner.
+	abortsAnyKept Mutant = "aborts-any-kept"
+	// endsAnyKept ends whatever the coordinator is given when it takes a transaction
+	// over. Chance finds it once in twenty thousand worlds, the search at once.
+	endsAnyKept Mutant = "ends-any-kept"
 	// expiredIsAborted presumes abort of what an expired id has decided.
 	expiredIsAborted Mutant = "expired-is-aborted"
 )
 
-// Mutants lists them all.
+// Mutants lists those that chance finds.
 func Mutants() []Mutant {
 	return []Mutant{
 		effectBeforeAppend, noFence, forgottenDeadline, oldEpochAccepted, presumedCommit, voteSkipped,
 		withoutR1, withoutR2, withoutR3, withoutR3Ended, withoutR4, withoutR5, withoutR5Record,
 		unfencedOnePhase, givesUp, forgottenIsAborted, strangersEnded, ageBeginsAnew, readOnlyVote, expiredIsAborted,
+		initWithoutKeep, abortsAnyKept,
 	}
 }
 

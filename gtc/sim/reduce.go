@@ -46,7 +46,7 @@ func (w *world) dropDead() {
 			return false
 		}
 		c := &w.clusters[m.order.cluster]
-		p := m.order.producer
-		return c.version >= bumps && p != c.now || p.id == c.now.id && p.epoch < c.now.epoch
+		p := m.producer
+		return c.version >= bumps && p != c.now && (!c.kept || p != c.next) || p.id == c.now.id && p.epoch < c.now.epoch
 	})
 }

@@ -193,6 +193,20 @@ func (w *world) lately(rng *rand.Rand, ws *weights) {
 		// are superseded meanwhile.
 		ws[mvWriteMore], ws[mvEnd], ws[mvScan], ws[mvTick], ws[mvClaim] = 40, 4, 10, 30, 4
 	}
+	if rng.IntN(4) == 0 {
+		mixed := rng.IntN(3) == 0
+		for k := range w.n {
+			w.clusters[k].keepsPrepared = w.clusters[k].version >= bumps && !(mixed && rng.IntN(2) == 0)
+		}
+		if rng.IntN(2) == 0 {
+			// Producers are initialised while what was left over is being ended.
+			ws[mvScan], ws[mvTick], ws[mvDeliver], w.budget.scans = 20, 40, 10, 60
+			ws[mvStart], ws[mvDie], w.budget.deaths = 80, 20, 12
+			for i := range w.clients {
+				w.clients[i].lives = 8
+			}
+		}
+	}
 }
 
 // draw makes a mood: how likely each kind of move is.
@@ -219,6 +233,9 @@ func (w *world) text() string {
 	t := fmt.Sprintf("%d clusters", w.n)
 	for k := range w.n {
 		t += fmt.Sprintf(", %s v%d from epoch %d", clusterIDs[k], w.clusters[k].version, w.clusters[k].first)
+		if w.clusters[k].keepsPrepared {
+			t += " keeps"
+		}
 	}
 	return t
 }

@@ -90,3 +90,16 @@ func TestSearchFindsEveryRuleLeftOut(t *testing.T) {
 		})
 	}
 }
+
+// Where prepared transactions are kept, an InitProducerId before InitGlobalTxn tears
+// nothing, which it does elsewhere (TestSearchFindsEveryRuleLeftOut).
+func TestWithoutR3NothingTearsWherePreparedTransactionsAreKept(t *testing.T) {
+	f := Search{Name: "without R3, kept", Config: func() *world {
+		w := searched(withoutR3, 2, []int16{bumps, bumps}, both, budget{}).keeping()
+		w.outcomesOnly = true
+		return w
+	}}.Run()
+	if !f.Complete || f.Violation != "" || f.Worlds < 1_000 {
+		t.Errorf("%d states, complete: %v, %s\n%v", f.Worlds, f.Complete, violationText(f.Violation), f.Path)
+	}
+}

@@ -65,12 +65,12 @@ func (m *message) text(h int8) string {
 		return fmt.Sprintf("EndGlobalTxn(%s) of transaction %d to host %d%s", decisionText(m.commit), m.txn, h, late)
 	case answerToClient:
 		return fmt.Sprintf("answer to client %d", m.client)
-	case endTxn, endTxnReply:
+	case endTxn, endTxnReply, keepTxn, keepTxnReply:
 		o := m.order
 		s := fmt.Sprintf("%s(%s) %s:%d/%d of host %d%s", kindNames[m.kind], decisionText(o.commit), clusterIDs[o.cluster],
 			o.producer.id, o.producer.epoch, m.host, late)
 		switch {
-		case m.kind == endTxn:
+		case m.kind == endTxn || m.kind == keepTxn:
 		case m.concluded:
 			s += ": " + outcomeText(m.answer)
 		default:

@@ -104,11 +104,14 @@ const (
 	initProducerReply
 	abortTxn
 	abortTxnReply
+	keepTxn // coordinator to cluster: InitProducerId with KeepPreparedTxn
+	keepTxnReply
 )
 
 var kindNames = [...]string{
 	"InitGlobalTxn", "EndGlobalTxn", "answer", "EndTxn", "answer to EndTxn", "scan",
 	"InitProducerId", "answer to InitProducerId", "client's EndTxn(abort)", "answer to client's EndTxn(abort)",
+	"InitProducerId(keep)", "answer to InitProducerId(keep)",
 }
 
 // message is one message under way. It is comparable, so that worlds are.
@@ -129,6 +132,7 @@ type message struct {
 	commit   bool
 	cluster  int8
 	producer producer
+	kept     producer // open transaction that an InitProducerId has kept
 	code     code
 
 	order     endOrder
@@ -182,7 +186,7 @@ func (w *world) tracef(format string, args ...any) {
 
 // execute lets a cluster carry an EndTxn out and holds what it did against what
 // it was meant for.
-func (w *world) execute(o endOrder) (code, producer) {
+func (w *world) execute(o endOrder, by producer) (code, producer) {
 	c := &w.clusters[o.cluster]
 	owner := c.owner()
 	var (
@@ -196,7 +200,7 @@ func (w *world) execute(o endOrder) (code, producer) {
 			answer, next = none, again
 		}
 	} else {
-		answer, next = w.endTxn(o)
+		answer, next = w.endTxn(o, by)
 	}
 	w.tracef("    %s answers %v, now %v at %d/%d", clusterIDs[o.cluster], answer, c.state, c.now.id, c.now.epoch)
 	if owner < 0 || c.open() {
@@ -228,13 +232,13 @@ func (w *world) asked(k int8) *cluster {
 	return &w.clusters[k]
 }
 
-func (w *world) endTxn(o endOrder) (code, producer) {
+func (w *world) endTxn(o endOrder, by producer) (code, producer) {
 	d := w.deposed[o.cluster]
 	if d == nil || w.clusters[o.cluster].down {
-		return w.clusters[o.cluster].endTxn(o.producer, o.commit)
+		return w.clusters[o.cluster].endTxn(by, o.commit)
 	}
 	cache := *d
-	answer, next := cache.endTxn(o.producer, o.commit)
+	answer, next := cache.endTxn(by, o.commit)
 	if cache.state != d.state || cache.now != d.now {
 		return concurrent, again // NOT_COORDINATOR from its log: ask again
 	}

@@ -126,6 +126,11 @@ var Answers = []Answer{
 	},
 }
 
+const (
+	codeUnsupportedVersion = 35
+	codeInvalidTxnState    = 48
+)
+
 // answerTo finds the row of an answer and what follows from it.
 func answerTo(code, version int16, commit bool) (name string, v Verdict) {
 	for _, a := range Answers {

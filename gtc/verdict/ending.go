@@ -18,6 +18,16 @@ type Attempt struct {
 	// have sent one before it died.
 	Uncertain bool
 	Misses    int // audits that found no marker
+	// Took: this process has taken the transaction over, and Taken ends it. To
+	// lose that is safe: it is taken again.
+	Took  bool
+	Taken Pair
+}
+
+// A Pair is a producer id and epoch.
+type Pair struct {
+	ProducerID    int64
+	ProducerEpoch int16
 }
 
 // Voted is the attempt of a process that saw the transaction open: no end of it
@@ -43,8 +53,11 @@ const (
 	AskBrokerAnew
 	// AskState: DescribeTransactions; report Seen.
 	AskState
-	// AskEnd: EndTxn in Version; report Answered.
+	// AskEnd: EndTxn in Version, by Pair; report Answered.
 	AskEnd
+	// AskPair: InitProducerId version 6 with Enable2Pc and KeepPreparedTxn;
+	// report Kept.
+	AskPair
 	// AskMarkers: read the audit partition; report Audited.
 	AskMarkers
 )
@@ -68,8 +81,11 @@ type Ending struct {
 	attempt *Attempt
 	next    Ask
 	version int16 // chosen by the first broker when the record names none
+	keeps   bool  // the broker offers KeepPreparedTxn
 	anew    bool  // asked over connections of its own
 	refused bool  // twice
+	fenced  bool  // that is how
+	asked   bool  // for a pair
 	why     string
 	seen    View
 	answer  gtc.EndAnswer
@@ -89,6 +105,19 @@ func (e *Ending) Anew() bool { return e.anew }
 // Version is the version of EndTxn, 0 while it is not known.
 func (e *Ending) Version() int16 { return e.version }
 
+// Pair is the producer id and epoch that EndTxn names: those of the transaction, or
+// those by which it has been taken over.
+func (e *Ending) Pair() Pair {
+	if e.attempt.Took {
+		return e.attempt.Taken
+	}
+	return e.pair()
+}
+
+func (e *Ending) pair() Pair {
+	return Pair{e.order.Participant.ProducerID, e.order.Participant.ProducerEpoch}
+}
+
 // Answer is the result when there is nothing to be asked any more.
 func (e *Ending) Answer() gtc.EndAnswer { return e.answer }
 
@@ -100,9 +129,11 @@ func (e *Ending) Failed(err error) {
 	e.again("%v", err)
 }
 
-// Connected says that the transaction coordinator knows EndTxn up to version most, and its
-// cluster's transaction.version calls for the version given.
-func (e *Ending) Connected(version, most int16) {
+// Connected says that the transaction coordinator knows EndTxn up to version most, its
+// cluster's transaction.version calls for the version given, and keeps says that it
+// offers KeepPreparedTxn (InitProducerId version 6).
+func (e *Ending) Connected(version, most int16, keeps bool) {
+	e.keeps = keeps
 	if e.version == 0 {
 		e.version = version
 	}
@@ -134,8 +165,7 @@ func (e *Ending) Seen(v View) {
 			e.next = AskEnd
 			return
 		}
-		// The broker has just said that it is not: one of the two is stale.
-		e.again("contradictory: refused, and yet open (%v)", v)
+		e.takeOver()
 	case ending:
 		e.again("its end is being carried out (%v)", v)
 	case committed, aborted: // final, so true even from a stale cache
@@ -163,6 +193,47 @@ func (e *Ending) Seen(v View) {
 		default:
 			e.moved()
 		}
+	}
+}
+
+// takeOver is about a transaction that is open under its producer id and epoch and
+// cannot be ended by them. Somebody has initialised the producer with
+// KeepPreparedTxn (KIP-939), by which the transaction stays, and only the pair that he
+// was given ends it; a further InitProducerId with KeepPreparedTxn gives one that
+// replaces his. Or the broker is stale in one of its two answers.
+//
+// It is asked for only when the transaction is seen open. Counter-example to asking
+// after every PRODUCER_FENCED: the participant has ended long ago, its answer was
+// lost, and the client is writing its next transaction, whose producer would be
+// fenced in the middle.
+func (e *Ending) takeOver() {
+	if e.keeps && e.fenced && !e.asked && e.version >= EndTxnBumps {
+		e.asked, e.next = true, AskPair
+		return
+	}
+	e.again("contradictory: refused, and yet open (%v)", e.seen)
+}
+
+// Kept says that InitProducerId was answered with the code, the pair to go on with, and the
+// pair of the transaction that is open, whose producer id is -1 when none is. It is
+// ended only if it is the one decided about. (It may have gone on between the look
+// and this; the next one's client then finds its producer fenced, takes its
+// transaction over itself, and begins again.)
+func (e *Ending) Kept(code int16, pair, open Pair) {
+	name, v := answerTo(code, e.version, e.order.Commit)
+	switch {
+	case code == 0 && open == e.pair():
+		e.attempt.Took, e.attempt.Taken = true, pair
+		e.next = AskEnd
+	case code == 0:
+		e.again("taken over when another transaction, or none, was open (producer id %d, epoch %d)", open.ProducerID, open.ProducerEpoch)
+	case code == codeUnsupportedVersion: // Kafka 4.1 to 4.4, without effect (measured)
+		e.again("refused, and yet open (%v); the broker does not keep prepared transactions", e.seen)
+	case v == Alarm:
+		e.again("operator: cluster %s refuses InitProducerId (Enable2Pc, KeepPreparedTxn) of transactional id %q, by which its transaction is taken over: %s",
+			e.order.Participant.ClusterID, e.order.ID, name)
+	default:
+		e.again("taking it over, InitProducerId: %s", name)
 	}
 }
 
@@ -195,6 +266,7 @@ func (e *Ending) Answered(code int16, producerID int64, epoch int16) {
 		e.conclude(gtc.EndDone, "")
 		e.goesOn(producerID, epoch)
 	case Prove:
+		e.fenced = code != codeInvalidTxnState
 		e.doubt("EndTxn: %s", name)
 	case Alarm:
 		e.again("operator: cluster %s refuses EndTxn of transactional id %q: %s", e.order.Participant.ClusterID, e.order.ID, name)

@@ -18,12 +18,12 @@ func refusedTwice(t *testing.T, order gtc.EndTxn, code *kerr.Error, v View) *End
 	for e.Next() != AskNothing && e.Next() != AskMarkers {
 		switch e.Next() {
 		case AskBroker, AskBrokerAnew:
-			e.Connected(order.Participant.EndTxnVersion, EndTxnBumps)
+			e.Connected(order.Participant.EndTxnVersion, EndTxnBumps, false)
 		case AskEnd:
 			e.Answered(code.Code, -1, -1)
 		case AskState:
 			e.Seen(v)
-		case AskMarkers, AskNothing:
+		case AskMarkers, AskPair, AskNothing:
 			t.Fatal("not reached")
 		}
 	}
