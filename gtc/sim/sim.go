@@ -196,7 +196,7 @@ func (w *world) lately(rng *rand.Rand, ws *weights) {
 	if rng.IntN(4) == 0 {
 		mixed := rng.IntN(3) == 0
 		for k := range w.n {
-			w.clusters[k].keepsPrepared = w.clusters[k].version >= bumps && !(mixed && rng.IntN(2) == 0)
+			w.clusters[k].keepsPrepared = w.clusters[k].version >= bumps && (!mixed || rng.IntN(2) != 0)
 		}
 		if rng.IntN(2) == 0 {
 			// Producers are initialised while what was left over is being ended.
