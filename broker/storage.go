@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -30,6 +31,8 @@ type storage struct {
 	// next is the look that those wait for who came during the one under way.
 	next    *look
 	looking bool
+	looks   sync.WaitGroup
+	closed  bool
 }
 
 // look is one call of sync, and who waits for it.
@@ -100,8 +103,12 @@ func (s *storage) fail(err error) {
 	}
 }
 
-// close is called when nobody waits any more.
+// close waits for who still waits for the disk.
 func (s *storage) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.looks.Wait()
 	if s.dir != nil {
 		_ = s.dir.Close() // nothing was written to it
 	}
@@ -134,13 +141,17 @@ func (s *storage) settled() error {
 		return s.err()
 	}
 	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errors.New("the data directory is closed")
+	}
 	l := s.next
 	if l == nil {
 		l = &look{done: make(chan struct{})}
 		s.next = l
 		if !s.looking {
 			s.looking = true
-			go s.look()
+			s.looks.Go(s.look)
 		}
 	}
 	s.mu.Unlock()

@@ -156,13 +156,26 @@ func asked(text string, f func(*wire.EndGlobalTxnRequest)) wrong.Fault {
 
 // takesFor is a coordinator that takes one answer to EndTxn for another.
 func takesFor(text string, was, is int16) wrong.Fault {
-	return wrong.Hears(text, func(req *kmsg.EndTxnRequest, resp *kmsg.EndTxnResponse) bool {
+	return forgetful(wrong.Hears(text, func(req *kmsg.EndTxnRequest, resp *kmsg.EndTxnResponse) bool {
 		if resp.ErrorCode != was || req.ProducerID < 0 { // that one asks whether it may
 			return false
 		}
 		resp.ErrorCode = is
 		return true
-	})
+	}))
+}
+
+// forgetful is a coordinator that does not look again at what it takes for ended:
+// its scan would tell the decision once more (C-SCAN-6), and it would be right.
+func forgetful(f wrong.Fault) wrong.Fault {
+	answer := f.Hooks.Answer
+	f.Hooks.Answer = func(x *proxy.Exchange) {
+		if answer != nil {
+			answer(x)
+		}
+		unseen(x)
+	}
+	return f
 }
 
 // takesForDone is a coordinator that takes for done what is not open any more,

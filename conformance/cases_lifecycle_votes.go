@@ -107,9 +107,11 @@ var votes = []Case{
 			r.Sees(r.A, s.Topic)
 			r.Sees(r.B, s.Topic)
 		},
-		Wrong: []wrong.Fault{looks("takes no topics for nothing written", func(s *kmsg.DescribeTransactionsResponseTransactionState) {
-			if len(s.Topics) == 0 {
-				s.State = "Empty"
+		Wrong: []wrong.Fault{looks("commits what it cannot audit", func(s *kmsg.DescribeTransactionsResponseTransactionState) {
+			if s.State == "Ongoing" && len(s.Topics) == 0 {
+				t := kmsg.NewDescribeTransactionsResponseTransactionStateTopic()
+				t.Topic, t.Partitions = "any", []int32{0}
+				s.Topics = append(s.Topics, t)
 			}
 		})},
 	},

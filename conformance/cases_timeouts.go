@@ -401,10 +401,13 @@ func overlooks(text string) wrong.Fault {
 // unseen takes the ids in scope out of a list of transactions.
 func unseen(x *proxy.Exchange) {
 	if resp, ok := x.Response.(*kmsg.ListTransactionsResponse); ok {
+		all := len(resp.TransactionStates)
 		resp.TransactionStates = slices.DeleteFunc(resp.TransactionStates, func(s kmsg.ListTransactionsResponseTransactionState) bool {
 			return x.Scope(s.TransactionalID)
 		})
-		x.Changed()
+		if len(resp.TransactionStates) < all {
+			x.Changed()
+		}
 	}
 }
 
@@ -457,11 +460,11 @@ func givesUp() wrong.Fault {
 // swallows is a coordinator that takes some EndTxn for done without sending
 // them.
 func swallows(text string, which func(*kmsg.EndTxnRequest) bool) wrong.Fault {
-	return wrong.Does(text, true, func(x *proxy.Exchange) {
+	return forgetful(wrong.Does(text, true, func(x *proxy.Exchange) {
 		if req, ok := x.Request.(*kmsg.EndTxnRequest); ok && req.ProducerID >= 0 && which(req) {
 			resp := kmsg.NewPtrEndTxnResponse()
 			resp.ProducerID, resp.ProducerEpoch = req.ProducerID, req.ProducerEpoch+1
 			x.Answer(resp)
 		}
-	})
+	}))
 }

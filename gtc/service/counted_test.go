@@ -226,6 +226,10 @@ func TestATransactionThatIsRevivedIsCountedOnce(t *testing.T) {
 func TestAParticipantThatForgotIsCounted(t *testing.T) {
 	const forgotTotal = `gtc_participant_forgot_total{cluster="b"}`
 	store, c, said := memlog.NewStore(1), newClusters(), new(safeBuffer)
+	c.end = func(_ context.Context, _ string, p txnlog.Participant, _ bool) gtc.EndAnswer {
+		c.set(func() { delete(c.open, p.ClusterID) })
+		return done(p)
+	}
 	st := play(t, store, c, soon, func(o *service.Options) { o.Logger = zerolog.New(said) }).active()
 	s := st.open("pay", "a", "b")
 	decided(t, s.end(true, time.Minute), wire.OutcomeCommitted)
