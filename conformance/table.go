@@ -71,6 +71,12 @@ var Insides = map[string]Inside{
 	"C-EXP-2": {"an hour passes, and a node does not start", map[string][]string{
 		"gtc/client": {"TestAnIdleClientAsksForItsSessionAgain", "TestATransactionThatBeginsTooLateIsRefused"}, "broker/config": {"TestBadConfigurationIsNamedWithItsLine"},
 	}},
+	"C-PART-10": {"no released participant keeps prepared transactions", map[string][]string{
+		"broker": {"TestALateInitProducerIDThatKeepsDoesNotTearADecision"}, "gtc/verdict": {"TestAKeptTransactionIsTakenOver"},
+	}},
+	"C-CLI-12": {"a client is meant, which the simulator has", map[string][]string{
+		"gtc/sim": {"TestEveryMutantIsFound"},
+	}},
 	"C-REC-5": {"files change at rest", map[string][]string{
 		"txnlog/topiclog": {"TestEveryBitOfABatchHeaderIsRefusedOrChangesNothing", "TestABatchThatTheBrokerDoesNotFindIsMissed"},
 	}},
