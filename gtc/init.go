@@ -219,9 +219,12 @@ func (w *work) openSession(r InitRequest) {
 }
 
 // letIn notes that a client may initialise producers from now on. Where only the
-// producer id and epoch name what was decided last, nobody goes on under them then,
+// producer id and epoch name what was committed last, nobody goes on under them then,
 // and what is open under that name may be another transaction (decidedAbout).
 func (w *work) letIn() {
+	if !committed(w.value) {
+		return
+	}
 	for i := range w.value.Participants {
 		if p := &w.value.Participants[i]; p.AuditTopic == "" {
 			p.NextProducerID, p.NextProducerEpoch = -1, -1

@@ -71,11 +71,13 @@ func named(v *txnlog.GlobalTransaction, clusterID string) bool {
 // and so may one of a later session on a cluster that has gone back in time and
 // hands out its epochs once more. The start tells, where it is known. Where it is
 // not, because nobody looked before the end, it is the one if it cannot be another:
-// with v5, and when no client has been let in to initialise a producer since.
+// with v5, and of a commit when no client has been let in to initialise a producer
+// since. (To abort another one too early harms nobody.)
 func decidedAbout(v *txnlog.GlobalTransaction, o open) *txnlog.Participant {
 	for i := range v.Participants {
 		p := &v.Participants[i]
-		if sameStart(*p, o) || refOf(*p) == o.ref() && p.AuditTopic == "" && !below5(*p) && p.NextProducerID >= 0 && nextOf(*p) != o.ref() {
+		byName := refOf(*p) == o.ref() && p.AuditTopic == "" && !below5(*p) && nextOf(*p) != o.ref()
+		if sameStart(*p, o) || byName && (!committed(v) || p.NextProducerID >= 0) {
 			return p
 		}
 	}
