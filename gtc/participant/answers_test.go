@@ -63,7 +63,7 @@ func branch(version int16) txnlog.Participant {
 
 // fresh forgets earlier ends, as a vote does.
 func fresh(c *Clusters, p txnlog.Participant) {
-	c.all[0].attempts.voted(attemptKey{"tid", p.ProducerID, p.ProducerEpoch})
+	c.all[0].attempts.voted(attemptKey{hashOf("tid"), p.ProducerID, p.ProducerEpoch})
 }
 
 func TestEveryRowOfTheAnswerTable(t *testing.T) {

@@ -1,6 +1,7 @@
 package participant
 
 import (
+	"hash/maphash"
 	"sync"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
@@ -15,14 +16,24 @@ const attemptsKept = 100_000
 // transaction.version 1 also its successors, until the producer is initialised
 // again; a vote tells where the next begins).
 type attemptKey struct {
-	id            string
+	name          nameHash
 	producerID    int64
 	producerEpoch int16
 }
 
 func keyOf(id string, ref gtc.ParticipantRef) attemptKey {
-	return attemptKey{id, ref.ProducerID, ref.ProducerEpoch}
+	return attemptKey{hashOf(id), ref.ProducerID, ref.ProducerEpoch}
 }
+
+// nameHash stands for a transactional id in what is remembered by it. Ids have up
+// to 32 kB, so what is bounded by their number alone is not bounded. Two ids of one
+// hash would share a guess about their coordinator, which a broker refuses; nothing
+// else, because a cluster gives no two ids one producer id.
+type nameHash uint64
+
+var nameSeed = maphash.MakeSeed()
+
+func hashOf(id string) nameHash { return nameHash(maphash.String(nameSeed, id)) }
 
 // An attempt is what this process knows of the ends of one participant transaction.
 type attempt struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +34,6 @@ type cluster struct {
 	changes zerolog.Logger
 	// connecting shares one attempt to connect among all who need it.
 	connecting [lanes]*gatherer[struct{}, connected]
-	seed       maphash.Seed
 	attempts   attempts
 	retention  retention
 
@@ -54,7 +52,7 @@ type connected struct {
 }
 
 func newCluster(cfg Config, clock func() gtc.Time, log zerolog.Logger) *cluster {
-	c := &cluster{cfg: cfg, clock: clock, log: log, id: cfg.ExpectedClusterID, seed: maphash.MakeSeed()}
+	c := &cluster{cfg: cfg, clock: clock, log: log, id: cfg.ExpectedClusterID}
 	c.changes = log.Sample(zerolog.LevelSampler{WarnSampler: onceAMinute(), InfoSampler: onceAMinute()})
 	for lane := range c.connecting {
 		c.connecting[lane] = &gatherer[struct{}, connected]{
@@ -108,7 +106,7 @@ func (c *cluster) session(ctx context.Context) (*session, error) { return c.lane
 
 // endSession returns the shared session for the ends of a transactional id.
 func (c *cluster) endSession(ctx context.Context, id string) (*session, error) {
-	return c.lane(ctx, int(maphash.String(c.seed, id)%lanes))
+	return c.lane(ctx, int(hashOf(id)%lanes))
 }
 
 func (c *cluster) lane(ctx context.Context, lane int) (*session, error) {

@@ -46,7 +46,7 @@ type session struct {
 
 	mu           sync.Mutex
 	brokers      map[int32]brokerInfo // verified; forgotten when a connection ends
-	coordinators map[string]int32     // by transactional id
+	coordinators map[nameHash]int32   // by transactional id
 	peers        map[int32]*peer
 }
 
@@ -85,7 +85,7 @@ func newSession(c *cluster) (*session, error) {
 	s := &session{
 		c:            c,
 		brokers:      make(map[int32]brokerInfo),
-		coordinators: make(map[string]int32),
+		coordinators: make(map[nameHash]int32),
 		peers:        make(map[int32]*peer),
 	}
 	s.finding = &gatherer[string, coordinatorFound]{run: s.find, timeout: 2 * c.cfg.RequestTimeout, limit: gatherLimit}
@@ -168,6 +168,7 @@ func (s *session) verifyNow(ctx context.Context, node int32) (brokerInfo, error)
 	if info, ok := s.trusted(node); ok { // while this batch was waiting
 		return info, nil
 	}
+	asked := s.c.clock().Mono // what it says may be older than its answer
 	meta := kmsg.NewPtrMetadataRequest()
 	meta.Topics = []kmsg.MetadataRequestTopic{}
 	got, err := ask[*kmsg.MetadataResponse](ctx, s, node, meta)
@@ -188,7 +189,7 @@ func (s *session) verifyNow(ctx context.Context, node int32) (brokerInfo, error)
 	if err != nil {
 		return brokerInfo{}, err
 	}
-	info.atMono = s.c.clock().Mono
+	info.atMono = asked
 	s.mu.Lock()
 	s.brokers[node] = info
 	s.mu.Unlock()
@@ -285,7 +286,7 @@ type coordinatorFound struct {
 // coordinator is the broker that coordinates the transactional id.
 func (s *session) coordinator(ctx context.Context, id string) (int32, error) {
 	s.mu.Lock()
-	node, ok := s.coordinators[id]
+	node, ok := s.coordinators[hashOf(id)]
 	s.mu.Unlock()
 	if ok {
 		return node, nil
@@ -307,7 +308,7 @@ func (s *session) coordinator(ctx context.Context, id string) (int32, error) {
 			break
 		}
 	}
-	s.coordinators[id] = got.node
+	s.coordinators[hashOf(id)] = got.node
 	return got.node, nil
 }
 
@@ -315,15 +316,15 @@ func (s *session) coordinator(ctx context.Context, id string) (int32, error) {
 func (s *session) moved(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.coordinators, id)
+	delete(s.coordinators, hashOf(id))
 }
 
 // coordinatedBy forgets where the id is coordinated unless it is one of nodes.
 func (s *session) coordinatedBy(id string, nodes []int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if node, ok := s.coordinators[id]; ok && !slices.Contains(nodes, node) {
-		delete(s.coordinators, id)
+	if node, ok := s.coordinators[hashOf(id)]; ok && !slices.Contains(nodes, node) {
+		delete(s.coordinators, hashOf(id))
 	}
 }
 
