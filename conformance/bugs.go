@@ -168,8 +168,8 @@ func takesFor(text string, was, is int16) wrong.Fault {
 // forgetful is a coordinator that does not look again at what it takes for ended:
 // its scan would tell the decision once more (C-SCAN-6), and it would be right.
 func forgetful(f wrong.Fault) wrong.Fault {
-	answer := f.Hooks.Answer
-	f.Hooks.Answer = func(x *proxy.Exchange) {
+	answer := f.Answer
+	f.Answer = func(x *proxy.Exchange) {
 		if answer != nil {
 			answer(x)
 		}
