@@ -208,7 +208,7 @@ func (e *Ending) Seen(v View) {
 // fenced in the middle.
 func (e *Ending) takeOver() {
 	if e.keeps && e.fenced && !e.asked && e.version >= EndTxnBumps {
-		e.asked, e.next = true, AskPair
+		e.next = AskPair
 		return
 	}
 	e.again("contradictory: refused, and yet open (%v)", e.seen)
@@ -220,6 +220,7 @@ func (e *Ending) takeOver() {
 // and this; the next one's client then finds its producer fenced, takes its
 // transaction over itself, and begins again.)
 func (e *Ending) Kept(code int16, pair, open Pair) {
+	e.anew, e.asked = true, true // so it was asked for, and once in a try
 	name, v := answerTo(code, e.version, e.order.Commit)
 	switch {
 	case code == 0 && open == e.pair():
