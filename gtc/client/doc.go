@@ -63,6 +63,8 @@
 // transaction, because that was of group offsets alone, is replaced by one that
 // has not asked for its producer id yet, and whose request for it is answered
 // here. The same gate turns InitProducerId v5 into v6 with Enable2Pc where a
-// cluster offers it. What names its producer id itself, offsets and the end of
+// cluster offers it. A cluster that keeps prepared transactions (KIP-939) is asked
+// for the producer id over another connection, which aborts nothing, and kgo is
+// answered from that. What names its producer id itself, offsets and the end of
 // an aborted transaction, goes over a client of its own.
 package client

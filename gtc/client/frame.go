@@ -102,7 +102,7 @@ func parseEndTxn(frame []byte, version int16) (request, *kmsg.EndTxnRequest, err
 
 // upgradeInitProducerID turns a frame of InitProducerId v5 into one of v6 that
 // asks for a transaction which only a commit or an abort ends (KIP-939,
-// Enable2Pc). KeepPreparedTxn stays false: no release up to 4.4.0 accepts it.
+// Enable2Pc). KeepPreparedTxn stays false: where it is accepted initialiseKeeping has asked.
 // The result has its length in front.
 func upgradeInitProducerID(r request, v5 *kmsg.InitProducerIDRequest) []byte {
 	v6 := wire.NewPtrInitProducerIDRequestV6()

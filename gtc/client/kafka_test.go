@@ -244,3 +244,48 @@ func TestKafkaKilledBetweenTransactions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Kafka 4.4 offers InitProducerId v6 and answers KeepPreparedTxn with
+// UNSUPPORTED_VERSION and no effect; the client then initialises as ever.
+func TestKafkaDoesNotKeepPreparedTransactions(t *testing.T) {
+	us, usTopic := realCluster(t, "us", "client-v44-2pc", cluster.V44TwoPC, false)
+	k := kafkaEnv{newFakeCoordinator(t, us), us, us, usTopic, TwoPhaseCommitOn}
+	o := k.options(usTopic)
+	delete(o.Clusters, "eu")
+	write := func(v string) *Txn {
+		txn := begin(t, open(t, o))
+		if err := txn.ProduceSync(t.Context(), "us", &kgo.Record{Topic: usTopic, Value: []byte(v)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		return txn
+	}
+	earlier := write("a")
+	p, err := newParticipant("us", usTopic, Cluster{ClientOpts: []kgo.Opt{kgo.SeedBrokers(us.addr)}, TwoPhaseCommit: TwoPhaseCommitOn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	if err := p.openRaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if node, err := p.keeper(deadline(t, patience)); err != nil || node == nil {
+		t.Errorf("keeper = %v, want a broker that offers version 6", err)
+	}
+	if err := p.initialiseKeeping(deadline(t, patience), nil); !errors.Is(err, errNotKept) {
+		t.Errorf("initialiseKeeping = %v, want errNotKept", err)
+	}
+	resp, err := p.describe(deadline(t, patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := earlier.session.participant("us")
+	if s := resp.TransactionStates[0]; s.State != "Ongoing" || s.ProducerID != theirs.producerID || s.ProducerEpoch != theirs.producerEpoch {
+		t.Errorf("the transaction is %s of %d epoch %d, want Ongoing of %d epoch %d", s.State, s.ProducerID, s.ProducerEpoch, theirs.producerID, theirs.producerEpoch)
+	}
+	if _, err := write("b").Commit(deadline(t, patience)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := visibleIn(t, us.addr, usTopic), []string{"b"}; !slices.Equal(got, want) {
+		t.Errorf("us shows %q, want %q", got, want)
+	}
+}

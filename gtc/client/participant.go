@@ -35,7 +35,7 @@ type participant struct {
 	producerID    int64
 	producerEpoch int16
 	stale         atomic.Bool
-	asked         bool // InitGlobalTxn was, since it became stale
+	asked         atomic.Bool // InitGlobalTxn was, since it became stale
 	// endedID and endedEpoch are those of the last transaction that has ended.
 	endedID    int64
 	endedEpoch int16
@@ -130,26 +130,25 @@ func (p *participant) identify(ctx context.Context) error {
 	return nil
 }
 
-// initialise sends InitProducerId, which aborts what is open on the cluster
+// initialise gets a producer id and epoch, and ends what is open on the cluster
 // under the id. The caller has asked InitGlobalTxn first (R3), so nothing that
-// is open has been, or can still be, decided.
-func (p *participant) initialise(ctx context.Context) error {
-	p.gate.setUpgrade(p.conf.TwoPhaseCommit != TwoPhaseCommitOff, p.conf.TwoPhaseCommit == TwoPhaseCommitOn)
-	err := p.initialiseOnce(ctx)
-	if p.conf.TwoPhaseCommit == TwoPhaseCommitAuto && p.gate.wasUpgraded() &&
-		errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
-		// Kafka's answer to Enable2Pc both without the setting and without
-		// the operation TWO_PHASE_COMMIT. The other way needs neither.
-		p.gate.setUpgrade(false, false)
-		err = p.initialiseOnce(ctx)
-	}
+// is open has been, or can still be, decided. Where the cluster keeps prepared
+// transactions a request that comes late does no harm either (KIP-939);
+// elsewhere InitProducerId itself aborts.
+func (p *participant) initialise(ctx context.Context, stillOurs func(context.Context) error) error {
+	err := p.openRaw(ctx)
 	if err == nil {
-		err = p.openRaw(ctx)
+		if err = p.initialiseKeeping(ctx, stillOurs); errors.Is(err, errNotKept) {
+			err = p.initialiseAborting(ctx)
+		}
+	}
+	if _, fenced := errors.AsType[*FencedError](err); fenced {
+		return err
 	}
 	switch {
 	case err == nil:
 		p.stale.Store(false)
-		p.asked = false
+		p.asked.Store(false)
 		p.unsure.Store(false)
 		return nil
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
@@ -159,6 +158,20 @@ func (p *participant) initialise(ctx context.Context) error {
 		return &NotEnabledError{Cluster: p.name, Setting: setting2PC + ", and allow TWO_PHASE_COMMIT on the transactional id,", Err: err}
 	}
 	return &ParticipantError{Cluster: p.name, Err: fmt.Errorf("initialise the producer: %w", err)}
+}
+
+// initialiseAborting lets kgo send InitProducerId, which aborts what is open.
+func (p *participant) initialiseAborting(ctx context.Context) error {
+	p.gate.setUpgrade(p.conf.TwoPhaseCommit != TwoPhaseCommitOff, p.conf.TwoPhaseCommit == TwoPhaseCommitOn)
+	err := p.initialiseOnce(ctx)
+	if p.conf.TwoPhaseCommit == TwoPhaseCommitAuto && p.gate.wasUpgraded() &&
+		errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
+		// Kafka's answer to Enable2Pc both without the setting and without
+		// the operation TWO_PHASE_COMMIT. The other way needs neither.
+		p.gate.setUpgrade(false, false)
+		err = p.initialiseOnce(ctx)
+	}
+	return err
 }
 
 func (p *participant) initialiseOnce(ctx context.Context) error {

@@ -32,6 +32,7 @@ type session struct {
 	granted moment
 	began   time.Time
 
+	renewing  lock // of InitGlobalTxn
 	preparing lock // of a producer's becoming ready in the midst of a transaction
 }
 
@@ -66,6 +67,7 @@ func newSession(o Options, id string) (*session, error) {
 	s := &session{
 		id:            id,
 		timeoutMillis: int32(o.TransactionTimeout.Milliseconds()),
+		renewing:      newLock(),
 		preparing:     newLock(),
 	}
 	s.instance = newInstance()
@@ -109,7 +111,7 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.initGlobalTxn(ctx); err != nil {
 		return err
 	}
-	return inParallel(s.participants, func(p *participant) error { return p.initialise(ctx) })
+	return inParallel(s.participants, func(p *participant) error { return p.initialise(ctx, s.renew) })
 }
 
 // identify learns the ids of the clusters.
@@ -153,7 +155,7 @@ func (s *session) start(ctx context.Context) error {
 // once for each.
 func (s *session) refresh(ctx context.Context) error {
 	if s.fenced == nil {
-		doubt := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale.Load() && !p.asked })
+		doubt := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale.Load() && !p.asked.Load() })
 		if !doubt && s.granted.age() <= renewAfter {
 			return nil
 		}
@@ -167,8 +169,13 @@ func (s *session) refresh(ctx context.Context) error {
 	return s.initGlobalTxn(ctx)
 }
 
-// renew asks InitGlobalTxn again and remembers a refusal.
+// renew asks InitGlobalTxn again and remembers a refusal. Open initialises
+// producers in parallel, which may all need it.
 func (s *session) renew(ctx context.Context) error {
+	if err := s.renewing.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.renewing.release()
 	err := s.initGlobalTxn(ctx)
 	if _, fenced := errors.AsType[*FencedError](err); fenced {
 		s.fenced = err
@@ -188,7 +195,7 @@ func (s *session) ready(ctx context.Context, p *participant) error {
 			return err
 		}
 	}
-	return p.initialise(ctx)
+	return p.initialise(ctx, s.renew)
 }
 
 // reopen goes on after a refusal if it was only the timeout that ended the
@@ -271,7 +278,7 @@ func (s *session) initGlobalTxn(ctx context.Context) error {
 		s.epoch, s.sequence = resp.GlobalEpoch, max(s.sequence, resp.Sequence)
 		s.granted = momentOf(time.Now())
 		for _, p := range s.participants {
-			p.asked = p.stale.Load()
+			p.asked.Store(p.stale.Load())
 		}
 		return nil
 	})

@@ -29,6 +29,9 @@ func (p *participant) openRaw(ctx context.Context) error {
 		return nil
 	}
 	versions := copied(p.maxVersions())
+	if v, ok := versions.LookupMaxKeyVersion(keyInitProducerID); ok && v == initProducerIDStable {
+		versions.SetMaxKeyVersion(keyInitProducerID, initProducerID2PC)
+	}
 	// From the next version on topics have ids and no names.
 	lower(versions, keyOffsetFetch, 9)
 	if implicit {

@@ -64,26 +64,14 @@ func (p *participant) untilVisible(ctx context.Context, c *coordinator) error {
 	}
 }
 
-// describe looks for the coordinator each time: the kgo client would go on to
-// dial one that it knows and that has died (measured with v1.22.3, where a
-// request that may name several ids keeps its coordinators until one of them
-// answers NOT_COORDINATOR).
 func (p *participant) describe(ctx context.Context) (*kmsg.DescribeTransactionsResponse, error) {
-	find := kmsg.NewPtrFindCoordinatorRequest()
-	find.CoordinatorType, find.CoordinatorKey, find.CoordinatorKeys = 1, p.id, []string{p.id} // 1: of transactions
-	found, err := find.RequestWith(ctx, p.kgo)
+	node, err := p.coordinator(ctx, p.kgo)
 	if err != nil {
-		return nil, err
-	}
-	if len(found.Coordinators) != 1 {
-		return nil, fmt.Errorf("an answer of %d coordinators to a question for one", len(found.Coordinators))
-	}
-	if err = kerr.ErrorForCode(found.Coordinators[0].ErrorCode); err != nil {
 		return nil, err
 	}
 	req := kmsg.NewPtrDescribeTransactionsRequest()
 	req.TransactionalIDs = []string{p.id}
-	resp, err := p.kgo.Broker(int(found.Coordinators[0].NodeID)).Request(ctx, req)
+	resp, err := p.kgo.Broker(int(node)).Request(ctx, req)
 	if err != nil {
 		return nil, err
 	}
