@@ -74,8 +74,11 @@ var Insides = map[string]Inside{
 	"C-PART-10": {"no released participant keeps prepared transactions", map[string][]string{
 		"broker": {"TestALateInitProducerIDThatKeepsDoesNotTearADecision"}, "gtc/verdict": {"TestAKeptTransactionIsTakenOver"},
 	}},
-	"C-CLI-12": {"a client is meant, which the simulator has", map[string][]string{
-		"gtc/sim": {"TestEveryMutantIsFound"},
+	"C-CLI-12": {"no released participant keeps prepared transactions", map[string][]string{
+		"gtc/client": {"TestALateInitProducerIDAbortsNothing", "TestAClientThatLostTheIDEndsNothing"}, "gtc/sim": {"TestEveryMutantIsFound"},
+	}},
+	"C-VIS-3": {"an outsider acts between a client's records and its commit", map[string][]string{
+		"gtc/client": {"TestACommitThatIsNotThereIsTold", "TestAnAbortThatWasCommittedByHandIsTold", "TestOffsetsThatAreNotThereAreTold"},
 	}},
 	"C-REC-5": {"files change at rest", map[string][]string{
 		"txnlog/topiclog": {"TestEveryBitOfABatchHeaderIsRefusedOrChangesNothing", "TestABatchThatTheBrokerDoesNotFindIsMissed"},

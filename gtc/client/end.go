@@ -29,8 +29,18 @@ import (
 //   - *FencedError: another client has the id; the outcome is not known here.
 //
 // Called again, Commit gives the same answer. A transaction without records
-// commits without a request.
+// commits without a request. With Options.VerifyCommits a committed transaction
+// is waited for and looked at as by WaitVisible, whose errors say that it is
+// committed all the same.
 func (t *Txn) Commit(ctx context.Context) (Result, error) {
+	r, err := t.commit(ctx)
+	if err != nil || !t.session.verifyCommits {
+		return r, err
+	}
+	return t.WaitVisible(ctx)
+}
+
+func (t *Txn) commit(ctx context.Context) (Result, error) {
 	if r, done, err := t.turn(ctx, t.commitError); done {
 		return r, err
 	}

@@ -213,7 +213,8 @@ func (s *GroupSession) stop(err error) error {
 	_, heuristic := errors.AsType[*HeuristicError](err)
 	unknown, ok := errors.AsType[*UnknownOutcomeError](err)
 	heuristic = heuristic || errors.Is(err, wire.HeuristicOutcome) // of an earlier transaction
-	if fenced || heuristic || ok && unknown.Final || errors.Is(err, ErrClosed) {
+	_, contradicted := errors.AsType[*ContradictionError](err)
+	if fenced || heuristic || contradicted || ok && unknown.Final || errors.Is(err, ErrClosed) {
 		s.stopped = err
 	}
 	return err
@@ -229,8 +230,8 @@ func (s *GroupSession) stop(err error) error {
 //     well. The session can go on.
 //   - false and an *UnknownOutcomeError that is not final: not known. Nothing
 //     can be read before it is: call End again, which asks again.
-//   - any other error (*HeuristicError, *FencedError, an outcome that will not
-//     be known): the session stops, and every later call returns the error.
+//   - any other error (*HeuristicError, *FencedError, *ContradictionError, an
+//     outcome that will not be known): the session stops, and every later call returns the error.
 //     Close it. After a *HeuristicError the clusters differ until somebody has
 //     looked; after the others a new session of the same id goes on with what
 //     has been decided.

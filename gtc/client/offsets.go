@@ -60,6 +60,7 @@ func (t *Txn) CommitOffsets(ctx context.Context, g Group, offsets map[string]map
 		t.fail(err)
 		return err
 	}
+	t.written[i].group(g.id, offsets)
 	return nil
 }
 

@@ -66,6 +66,16 @@ type Options struct {
 	// also those of an earlier life with a larger ring.
 	Ring int
 
+	// VerifyCommits has Commit look, after the decision, at every partition
+	// that was written to and every group offset (Txn.WaitVisible), and fail
+	// with a *ContradictionError where one does not show the commit: Kafka's
+	// own commit does not notice that an operator has written an abort marker,
+	// or that records were deleted. It costs, for each partition, a look-up,
+	// two ListOffsets and a Fetch of what lies between its first record and
+	// its marker, and READ on the topics, without which Commit returns a
+	// *PendingError when its context ends.
+	VerifyCommits bool
+
 	// TransactionTimeout bounds an undecided transaction: the coordinator
 	// aborts it when it is older, also when this client has died. It must be
 	// within the coordinator's global.transaction.max.timeout.ms. Default

@@ -20,6 +20,7 @@ import (
 type session struct {
 	id            string
 	timeoutMillis int32
+	verifyCommits bool
 	coord         *coordinator
 	participants  []*participant // by name
 	instance      [16]byte
@@ -67,6 +68,7 @@ func newSession(o Options, id string) (*session, error) {
 	s := &session{
 		id:            id,
 		timeoutMillis: int32(o.TransactionTimeout.Milliseconds()),
+		verifyCommits: o.VerifyCommits,
 		renewing:      newLock(),
 		preparing:     newLock(),
 	}

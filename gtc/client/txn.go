@@ -18,6 +18,7 @@ type Txn struct {
 	session *session
 	granted moment        // of the session, when this was begun
 	touched []atomic.Bool // by index into session.participants
+	written []written     // the same
 
 	mu      sync.Mutex
 	ended   bool  // takes no more records
@@ -42,6 +43,10 @@ type Txn struct {
 	outcome atomic.Int32  // once decided; unknown also when heuristic or lost
 
 	lock lock // of all below
+	// shown: the partitions were found to show the outcome, or contradicted
+	// says which do not.
+	shown        bool
+	contradicted error
 	// asked is what the coordinator is asked; nil as long as this client alone
 	// may end the transaction (R4).
 	asked atomic.Pointer[question]
@@ -60,6 +65,7 @@ func newTxn(s *session, before *Txn) *Txn {
 		before:  before,
 		decided: make(chan struct{}),
 		touched: make([]atomic.Bool, len(s.participants)),
+		written: make([]written, len(s.participants)),
 		lock:    newLock(),
 		next:    make([]*wire.EndGlobalTxnResponseParticipant, len(s.participants)),
 	}
@@ -123,7 +129,7 @@ func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promis
 		t.fail(&RecordError{Cluster: cluster, Topic: r.Topic, Err: err})
 		promise(r, err)
 	}
-	p, err := t.enter(cluster)
+	i, err := t.enter(cluster)
 	switch {
 	case errors.Is(err, ErrTxnEnded): // it came after Commit, which is not about it
 		promise(r, err)
@@ -133,6 +139,7 @@ func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promis
 		return
 	}
 	defer t.calls.Done()
+	p := t.session.participants[i]
 	producer, err := t.producer(ctx, p)
 	if err != nil {
 		fail(err)
@@ -146,6 +153,7 @@ func (t *Txn) Produce(ctx context.Context, cluster string, r *kgo.Record, promis
 		if p.trace.Load() == nil {
 			p.trace.Store(&trace{r.Topic, r.Partition, r.Offset})
 		}
+		t.written[i].record(r)
 		promise(r, nil)
 	})
 }
@@ -174,19 +182,19 @@ func (t *Txn) ProduceSync(ctx context.Context, cluster string, rs ...*kgo.Record
 // enter admits one Produce call. The call is counted, so that what it still
 // hands to kgo is neither missed by Commit's flush nor taken into the next
 // transaction.
-func (t *Txn) enter(cluster string) (*participant, error) {
+func (t *Txn) enter(cluster string) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.open(); err != nil {
-		return nil, err
+		return 0, err
 	}
 	for i, p := range t.session.participants {
 		if p.name == cluster {
 			t.admit(i)
-			return p, nil
+			return i, nil
 		}
 	}
-	return nil, &UnknownClusterError{Cluster: cluster}
+	return 0, &UnknownClusterError{Cluster: cluster}
 }
 
 // producer is that of a cluster, in the transaction.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -21,8 +24,15 @@ import (
 // first. WaitVisible asks each cluster (DescribeTransactions) until the
 // transaction is complete there too.
 //
+// Then it looks at each partition that was written to, read uncommitted from the
+// transaction's first record there to its marker, and at the group offsets:
+// a transaction that is committed can have been aborted in a partition by an
+// operator's tool, or its records be deleted, and no cluster says so. Topics that
+// the principal may not READ are left out, unless Options.VerifyCommits is set.
+//
 // Call it before the next Begin. Its errors are Wait's; a *PendingError names
-// the clusters on which it is not visible when ctx ends.
+// the clusters on which it is not visible when ctx ends, and a
+// *ContradictionError the partitions that show something else.
 func (t *Txn) WaitVisible(ctx context.Context) (Result, error) {
 	if err := t.lock.acquire(ctx); err != nil {
 		return t.notTurn(err, Result.clusters)
@@ -34,32 +44,64 @@ func (t *Txn) WaitVisible(ctx context.Context) (Result, error) {
 	if !t.result.Complete() { // its own abort, which a cluster could not be told
 		return t.result, &PendingError{Outcome: t.result.Outcome, Clusters: t.result.Pending(), Err: errors.New(t.result.message())}
 	}
-	parts := t.parts()
-	errs := allErrors(parts, func(p *participant) error { return p.untilVisible(ctx, t.session.coord) })
-	pending := &PendingError{Outcome: t.result.Outcome}
-	for i, err := range errs {
-		if err != nil {
-			pending.Clusters, pending.Err = append(pending.Clusters, parts[i].name), err
+	if !t.shown {
+		if err := t.look(ctx); err != nil {
+			return t.result, err
 		}
 	}
-	if pending.Err != nil {
-		return t.result, pending
-	}
-	return t.result, nil
+	return t.result, t.contradicted
 }
 
-// untilVisible asks the cluster until its markers are written.
-func (p *participant) untilVisible(ctx context.Context, c *coordinator) error {
-	for backoff := c.backoffMin; ; backoff = min(2*backoff, c.backoffMax) {
-		state, err := p.state(ctx, c.askTimeout)
-		if err == nil && state == "" {
+// look waits for the markers and compares what is there with the outcome.
+func (t *Txn) look(ctx context.Context) error {
+	var mu sync.Mutex
+	all := &ContradictionError{Result: t.result}
+	pending := &PendingError{Outcome: t.result.Outcome}
+	errs := allErrors(t.session.participants, func(p *participant) error {
+		i := slices.Index(t.session.participants, p)
+		if !t.touched[i].Load() {
 			return nil
 		}
+		found, err := p.untilVisible(ctx, t.session.coord, func(ctx context.Context) ([]Contradiction, error) {
+			return t.written[i].contradictions(ctx, p, t.result.Outcome, t.session.verifyCommits)
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		all.Found = append(all.Found, found...)
+		return err
+	})
+	for i, err := range errs {
+		if err != nil {
+			pending.Clusters, pending.Err = append(pending.Clusters, t.session.participants[i].name), err
+		}
+	}
+	slices.SortStableFunc(all.Found, func(a, b Contradiction) int { return strings.Compare(a.Cluster, b.Cluster) })
+	switch {
+	case len(all.Found) > 0: // also while another cluster cannot be asked
+		t.contradicted = all
+	case pending.Err != nil:
+		return pending
+	}
+	t.shown = true
+	return nil
+}
+
+// untilVisible asks the cluster until its markers are written, and then looks.
+func (p *participant) untilVisible(ctx context.Context, c *coordinator, look func(context.Context) ([]Contradiction, error)) ([]Contradiction, error) {
+	for backoff := c.backoffMin; ; backoff = min(2*backoff, c.backoffMax) {
+		state, err := p.state(ctx, c.askTimeout)
+		if err == nil && state != "" {
+			err = fmt.Errorf("it is still %s there", state)
+		}
+		var found []Contradiction
+		if err == nil {
+			found, err = look(ctx)
+		}
+		if err == nil || len(found) > 0 {
+			return found, nil
+		}
 		if ended := pause(ctx, backoff); ended != nil {
-			if err == nil {
-				err = fmt.Errorf("it is still %s there", state)
-			}
-			return fmt.Errorf("%w: %w", err, ended)
+			return nil, fmt.Errorf("%w: %w", err, ended)
 		}
 	}
 }
