@@ -265,13 +265,13 @@ func TestKafkaDoesNotKeepPreparedTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.close)
-	if err := p.openRaw(t.Context()); err != nil {
+	if err = p.openRaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if node, err := p.keeper(deadline(t, patience)); err != nil || node == nil {
-		t.Errorf("keeper = %v, want a broker that offers version 6", err)
+	if node, found := p.keeper(deadline(t, patience)); found != nil || node == nil {
+		t.Errorf("keeper = %v, want a broker that offers version 6", found)
 	}
-	if err := p.initialiseKeeping(deadline(t, patience), nil); !errors.Is(err, errNotKept) {
+	if err = p.initialiseKeeping(deadline(t, patience), nil); !errors.Is(err, errNotKept) {
 		t.Errorf("initialiseKeeping = %v, want errNotKept", err)
 	}
 	resp, err := p.describe(deadline(t, patience))

@@ -60,7 +60,7 @@ func (p *participant) keepOnce(ctx context.Context, stillOurs func(context.Conte
 		return err
 	}
 	if ongoing {
-		if err := stillOurs(ctx); err != nil {
+		if err = stillOurs(ctx); err != nil {
 			return err
 		}
 		if next, err = p.endKept(ctx, next, false); refusedAbort(err) {

@@ -145,7 +145,7 @@ func (s *stretch) contradiction(ctx context.Context, cl *kgo.Client, topic strin
 	there, wrong := int64(0), ""
 	open := false
 	for _, span := range shown.Spans {
-		if span.Epoch != s.by.epoch && !(span.Epoch < 0 && shown.LogStart > s.first) {
+		if span.Epoch != s.by.epoch && (span.Epoch >= 0 || shown.LogStart <= s.first) {
 			continue
 		}
 		there += span.Records
