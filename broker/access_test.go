@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -90,6 +91,50 @@ func TestOrdinaryRequestsAreDeniedWithKafkasCodes(t *testing.T) {
 			t.Errorf("%s: CreateAcls: %v", name, err)
 		}
 	}
+}
+
+// A change of rights is in force when it is answered, or the answer says no; then
+// it is in force as soon as the rights can be read.
+func TestAChangeOfRightsIsInForceOrRefused(t *testing.T) {
+	var away atomic.Bool
+	n := startSecure(t, guarded, func(o *broker.Options) {
+		embedded := o.Embedded
+		o.ACLs.Close()
+		o.ACLs = acl.NewCache(t.Context(), acl.Options{
+			Source: func(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+				if away.Load() {
+					return nil, errors.New("busy")
+				}
+				return embedded.ACLs(ctx, req)
+			},
+			All: true, SuperUsers: []string{"User:admin"}, After: time.After, Log: zerolog.Nop(),
+		})
+	})
+	admin, alice := kadm.NewClient(n.client(t, 0, asAdmin)), n.client(t, 0, asAlice)
+	acls := func() *kadm.ACLBuilder {
+		return kadm.NewACLs().ResourcePatternType(kadm.ACLPatternLiteral).TransactionalIDs("tx").Operations(kadm.OpWrite).Allow("User:alice").AllowHosts()
+	}
+	may := func() bool {
+		init := kmsg.NewPtrInitProducerIDRequest()
+		init.TransactionalID, init.TransactionTimeoutMillis, init.ProducerID, init.ProducerEpoch = kmsg.StringPtr("tx"), 60_000, -1, -1
+		resp, err := init.RequestWith(t.Context(), alice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.ErrorCode == 0
+	}
+	away.Store(true)
+	if created, err := admin.CreateACLs(t.Context(), acls()); err != nil || !errors.Is(created[0].Err, kerr.RequestTimedOut) || may() {
+		t.Errorf("granted while the rights cannot be read: %v, %+v; may %v", err, created, may())
+	}
+	away.Store(false)
+	waitFor(t, "the right that was granted", may)
+	away.Store(true)
+	if deleted, err := admin.DeleteACLs(t.Context(), acls()); err != nil || !errors.Is(deleted[0].Err, kerr.RequestTimedOut) {
+		t.Errorf("taken away while the rights cannot be read: %v, %+v", err, deleted)
+	}
+	away.Store(false)
+	waitFor(t, "the end of the right", func() bool { return !may() })
 }
 
 // What the front itself answers about a producer must not be told to strangers:

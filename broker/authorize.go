@@ -22,10 +22,7 @@ func (c *conn) admit(req *request) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, refused := c.f.refuse(req, c)
-	if !refused {
-		p = c.f.route(req)
-	}
+	p := c.f.decide(c, req)
 	if !c.login.open() { // ApiVersions only
 		p = c.f.early(req.body, p)
 	}
@@ -35,48 +32,11 @@ func (c *conn) admit(req *request) (*plan, error) {
 	return &p, nil
 }
 
-// refuse answers what kfake's authorizer does not decide as Kafka's does, or not
-// before this front has answered.
-func (f *Front) refuse(req *request, c *conn) (plan, bool) {
-	if !c.trusted {
-		if p, denied := f.denyInternal(req); denied {
-			return p, true
-		}
-	}
-	if f.opts.ACLs != nil && !c.trusted {
-		if denied := f.denyTransaction(req, c.who); denied != nil {
-			return answerWith(denied), true
-		}
-	}
-	switch body := req.body.(type) {
-	case *kmsg.DescribeTransactionsRequest:
-		if f.opts.ACLs != nil && !c.trusted {
-			who := c.who
-			return plan{edit: editAs(func(resp *kmsg.DescribeTransactionsResponse) kmsg.Response {
-				return f.showVisibleOffsets(who, resp)
-			})}, true
-		}
-	case *kmsg.DescribeACLsRequest:
-		return f.routeDescribeACLs(req, body)
-	case *kmsg.CreateACLsRequest:
-		return f.routeCreateACLs(req, body)
-	case *kmsg.DeleteACLsRequest:
-		return f.routeDeleteACLs(req, body)
-	case *kmsg.AlterUserSCRAMCredentialsRequest:
-		return routeAlterScram(req, body)
-	}
-	return plan{}, false
-}
-
 // denyTransaction refuses what a principal may not do with a transactional id
 // before the front looks at whose producer it is: that, too, would tell who
 // uses the id. Nil: it may, or kfake is asked.
 func (f *Front) denyTransaction(req *request, who caller) kmsg.Response {
-	may := func(op kmsg.ACLOperation, id string) bool {
-		return f.opts.ACLs.Allows(acl.Request{
-			Principal: who.principal, Host: who.host, Operation: op, Type: kmsg.ACLResourceTypeTransactionalId, Name: id,
-		})
-	}
+	may := func(op kmsg.ACLOperation, id string) bool { return f.may(who, op, txnID, id) }
 	denied := kerr.TransactionalIDAuthorizationFailed
 	switch body := req.body.(type) {
 	case *wire.InitProducerIDRequestV6:
@@ -104,6 +64,63 @@ func (f *Front) denyTransaction(req *request, who caller) kmsg.Response {
 	return nil
 }
 
+// may says that a principal has a right.
+func (f *Front) may(who caller, op kmsg.ACLOperation, on kmsg.ACLResourceType, name string) bool {
+	return f.opts.ACLs.Allows(acl.Request{Principal: who.principal, Host: who.host, Operation: op, Type: on, Name: name})
+}
+
+// denyOffsetFetch answers for versions that have no code for the whole: kfake
+// leaves the refusal out, and the client would take it for a group without
+// offsets and begin anew.
+func (f *Front) denyOffsetFetch(req *request, who caller) kmsg.Response {
+	body := req.body.(*kmsg.OffsetFetchRequest)
+	if body.Version >= 2 || f.may(who, kmsg.ACLOperationDescribe, group, body.Group) {
+		return nil
+	}
+	resp := body.ResponseKind().(*kmsg.OffsetFetchResponse)
+	for _, t := range body.Topics {
+		out := kmsg.NewOffsetFetchResponseTopic()
+		out.Topic = t.Topic
+		for _, partition := range t.Partitions {
+			p := kmsg.NewOffsetFetchResponseTopicPartition()
+			p.Partition, p.Offset, p.ErrorCode = partition, -1, kerr.GroupAuthorizationFailed.Code
+			out.Partitions = append(out.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+	return resp
+}
+
+// denyElection does the same for version 0 of ElectLeaders.
+func (f *Front) denyElection(req *request, who caller) kmsg.Response {
+	body := req.body.(*kmsg.ElectLeadersRequest)
+	if body.Version >= 1 || f.may(who, kmsg.ACLOperationAlter, cluster, acl.ClusterName) {
+		return nil
+	}
+	resp := body.ResponseKind().(*kmsg.ElectLeadersResponse)
+	for _, t := range body.Topics {
+		out := kmsg.NewElectLeadersResponseTopic()
+		out.Topic = t.Topic
+		for _, partition := range t.Partitions {
+			p := kmsg.NewElectLeadersResponseTopicPartition()
+			p.Partition, p.ErrorCode = partition, kerr.ClusterAuthorizationFailed.Code
+			out.Partitions = append(out.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+	return resp
+}
+
+func (f *Front) routeDescribeTransactions(c *conn, _ *request) plan {
+	if f.opts.ACLs == nil || c.trusted {
+		return plan{edit: editAs(showOffsets)}
+	}
+	who := c.who
+	return plan{edit: editAs(func(resp *kmsg.DescribeTransactionsResponse) kmsg.Response {
+		return f.showVisibleOffsets(who, resp)
+	})}
+}
+
 // showVisibleOffsets is showOffsets where there is access control: a
 // transaction without partitions may be one whose partitions kfake hides from
 // the caller, so the node itself looks as well.
@@ -111,11 +128,7 @@ func (f *Front) showVisibleOffsets(who caller, resp *kmsg.DescribeTransactionsRe
 	empty := func(s kmsg.DescribeTransactionsResponseTransactionState) bool {
 		return s.ErrorCode == 0 && s.State == "Ongoing" && len(s.Topics) == 0
 	}
-	mayLook := f.opts.ACLs.Allows(acl.Request{
-		Principal: who.principal, Host: who.host, Operation: kmsg.ACLOperationDescribe,
-		Type: kmsg.ACLResourceTypeTopic, Name: offsetsTopic,
-	})
-	if !mayLook || !slices.ContainsFunc(resp.TransactionStates, empty) {
+	if !f.may(who, kmsg.ACLOperationDescribe, topic, offsetsTopic) || !slices.ContainsFunc(resp.TransactionStates, empty) {
 		return resp
 	}
 	all := kmsg.NewPtrDescribeTransactionsRequest()
@@ -142,11 +155,12 @@ const keptAs = kmsg.ACLOperationIdempotentWrite
 
 const noAuthorizer = "No Authorizer is configured."
 
-func (f *Front) routeDescribeACLs(req *request, body *kmsg.DescribeACLsRequest) (plan, bool) {
+func (f *Front) routeDescribeACLs(_ *conn, req *request) plan {
+	body := req.body.(*kmsg.DescribeACLsRequest)
 	if f.opts.ACLs == nil {
 		resp := body.ResponseKind().(*kmsg.DescribeACLsResponse)
 		resp.ErrorCode, resp.ErrorMessage = kerr.SecurityDisabled.Code, kmsg.StringPtr(noAuthorizer)
-		return answerWith(resp), true
+		return answerWith(resp)
 	}
 	asked := body.Operation
 	if body.Operation == acl.TwoPhaseCommit {
@@ -166,7 +180,7 @@ func (f *Front) routeDescribeACLs(req *request, body *kmsg.DescribeACLsRequest) 
 			resp.Resources = slices.DeleteFunc(resp.Resources, func(r kmsg.DescribeACLsResponseResource) bool { return len(r.ACLs) == 0 })
 			return resp
 		}),
-	}, true
+	}
 }
 
 func showTwoPhaseCommit(resp *kmsg.DescribeACLsResponse) {
@@ -188,51 +202,47 @@ func (e *Embedded) ACLs(ctx context.Context, req kmsg.Request) (kmsg.Response, e
 	return resp, err
 }
 
-func (f *Front) routeCreateACLs(req *request, body *kmsg.CreateACLsRequest) (plan, bool) {
-	refusals := make([]*kmsg.CreateACLsResponseResult, len(body.Creations))
-	kept := body.Creations[:0:0]
-	for i, a := range body.Creations {
-		onID := a.ResourceType == kmsg.ACLResourceTypeTransactionalId
-		refuse := func(err *kerr.Error, message string) {
-			r := kmsg.NewCreateACLsResponseResult()
-			r.ErrorCode, r.ErrorMessage = err.Code, &message
-			refusals[i] = &r
-		}
+func (f *Front) guardCreateACLs(body *kmsg.CreateACLsRequest) refusal {
+	return takeOut(&body.Creations, func(a kmsg.CreateACLsRequestCreation) (kmsg.CreateACLsResponseResult, bool) {
+		r, message := kmsg.NewCreateACLsResponseResult(), ""
 		switch {
 		case f.opts.ACLs == nil:
-			refuse(kerr.SecurityDisabled, noAuthorizer)
+			r.ErrorCode, message = kerr.SecurityDisabled.Code, noAuthorizer
 		case a.ResourceName == "":
-			refuse(kerr.InvalidRequest, "Resource name should not be empty")
-		case onID && a.Operation == keptAs:
-			refuse(kerr.InvalidRequest, "IDEMPOTENT_WRITE means nothing on a transactional id")
+			r.ErrorCode, message = kerr.InvalidRequest.Code, "Resource name should not be empty"
+		case a.ResourceType == kmsg.ACLResourceTypeTransactionalId && a.Operation == keptAs:
+			r.ErrorCode, message = kerr.InvalidRequest.Code, "IDEMPOTENT_WRITE means nothing on a transactional id"
 		default:
-			if onID && a.Operation == acl.TwoPhaseCommit {
-				a.Operation = keptAs
-			}
-			kept = append(kept, a)
+			return r, false
+		}
+		r.ErrorMessage = &message
+		return r, true
+	}, func(r *kmsg.CreateACLsResponse) *[]kmsg.CreateACLsResponseResult { return &r.Results })
+}
+
+func (f *Front) routeCreateACLs(_ *conn, req *request) plan {
+	body := req.body.(*kmsg.CreateACLsRequest)
+	for i := range body.Creations {
+		if a := &body.Creations[i]; a.ResourceType == kmsg.ACLResourceTypeTransactionalId && a.Operation == acl.TwoPhaseCommit {
+			a.Operation = keptAs
 		}
 	}
-	body.Creations = kept
 	return plan{
 		sent: body,
 		raw:  req.withBody(body),
 		edit: editAs(func(resp *kmsg.CreateACLsResponse) kmsg.Response {
-			f.refreshACLs()
-			answered := resp.Results
-			resp.Results = nil
-			for _, refusal := range refusals {
-				if refusal != nil {
-					resp.Results = append(resp.Results, *refusal)
-				} else if len(answered) > 0 {
-					resp.Results, answered = append(resp.Results, answered[0]), answered[1:]
+			if err := f.refreshACLs(); err != nil {
+				for i := range resp.Results {
+					resp.Results[i].ErrorCode, resp.Results[i].ErrorMessage = kerr.RequestTimedOut.Code, notInForce(err)
 				}
 			}
 			return resp
 		}),
-	}, true
+	}
 }
 
-func (f *Front) routeDeleteACLs(req *request, body *kmsg.DeleteACLsRequest) (plan, bool) {
+func (f *Front) routeDeleteACLs(_ *conn, req *request) plan {
+	body := req.body.(*kmsg.DeleteACLsRequest)
 	if f.opts.ACLs == nil {
 		resp := body.ResponseKind().(*kmsg.DeleteACLsResponse)
 		for range body.Filters {
@@ -240,7 +250,7 @@ func (f *Front) routeDeleteACLs(req *request, body *kmsg.DeleteACLsRequest) (pla
 			r.ErrorCode, r.ErrorMessage = kerr.SecurityDisabled.Code, kmsg.StringPtr(noAuthorizer)
 			resp.Results = append(resp.Results, r)
 		}
-		return answerWith(resp), true
+		return answerWith(resp)
 	}
 	for i := range body.Filters {
 		d := &body.Filters[i]
@@ -258,8 +268,11 @@ func (f *Front) routeDeleteACLs(req *request, body *kmsg.DeleteACLsRequest) (pla
 		sent: body,
 		raw:  req.withBody(body),
 		edit: editAs(func(resp *kmsg.DeleteACLsResponse) kmsg.Response {
-			f.refreshACLs()
+			err := f.refreshACLs()
 			for i := range resp.Results {
+				if err != nil {
+					resp.Results[i].ErrorCode, resp.Results[i].ErrorMessage = kerr.RequestTimedOut.Code, notInForce(err)
+				}
 				for j := range resp.Results[i].MatchingACLs {
 					if a := &resp.Results[i].MatchingACLs[j]; a.ResourceType == kmsg.ACLResourceTypeTransactionalId && a.Operation == keptAs {
 						a.Operation = acl.TwoPhaseCommit
@@ -268,39 +281,32 @@ func (f *Front) routeDeleteACLs(req *request, body *kmsg.DeleteACLsRequest) (pla
 			}
 			return resp
 		}),
-	}, true
+	}
 }
 
 // refreshACLs lets a change take effect before it is answered.
-func (f *Front) refreshACLs() {
-	if f.opts.ACLs != nil {
-		f.opts.ACLs.Refresh(f.ctx)
+func (f *Front) refreshACLs() error {
+	if f.opts.ACLs == nil {
+		return nil
 	}
+	return f.opts.ACLs.Refresh(f.ctx)
 }
 
-// routeAlterScram refuses credentials with which nobody could log in, because
+// notInForce is what a change is answered that kfake has made and this node
+// could not read yet. The client does not take it for done, and asks again.
+func notInForce(err error) *string {
+	return kmsg.StringPtr("the change is made, and not yet in force: " + err.Error())
+}
+
+// guardAlterScram refuses credentials with which nobody could log in, because
 // kfake tells every client the same number of iterations.
-func routeAlterScram(req *request, body *kmsg.AlterUserSCRAMCredentialsRequest) (plan, bool) {
-	var refused []kmsg.AlterUserSCRAMCredentialsResponseResult
-	body.Upsertions = slices.DeleteFunc(body.Upsertions, func(u kmsg.AlterUserSCRAMCredentialsRequestUpsertion) bool {
-		if u.Iterations == scramIterations {
-			return false
-		}
+func guardAlterScram(_ *Front, body *kmsg.AlterUserSCRAMCredentialsRequest) refusal {
+	return takeOut(&body.Upsertions, func(u kmsg.AlterUserSCRAMCredentialsRequestUpsertion) (kmsg.AlterUserSCRAMCredentialsResponseResult, bool) {
 		r := kmsg.NewAlterUserSCRAMCredentialsResponseResult()
 		r.User, r.ErrorCode = u.Name, kerr.UnacceptableCredential.Code
 		r.ErrorMessage = kmsg.StringPtr("the embedded broker takes 4096 iterations only")
-		refused = append(refused, r)
-		return true
+		return r, u.Iterations != scramIterations
+	}, func(r *kmsg.AlterUserSCRAMCredentialsResponse) *[]kmsg.AlterUserSCRAMCredentialsResponseResult {
+		return &r.Results
 	})
-	if refused == nil {
-		return plan{}, false
-	}
-	return plan{
-		sent: body,
-		raw:  req.withBody(body),
-		edit: editAs(func(resp *kmsg.AlterUserSCRAMCredentialsResponse) kmsg.Response {
-			resp.Results = append(resp.Results, refused...)
-			return resp
-		}),
-	}, true
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 
@@ -41,6 +42,10 @@ func (f *Front) staticConfigs(version int16) []kmsg.DescribeConfigsResponseResou
 // static says that a setting is the front's and cannot be changed while the
 // node runs, as in Kafka.
 func static(name string) bool { return name == maxTimeoutName || name == twoPhaseName }
+
+func (f *Front) routeDescribeConfigs(body *kmsg.DescribeConfigsRequest) plan {
+	return plan{edit: editAs(f.showConfigs(body))}
+}
 
 // showConfigs puts the front's settings into the description of this broker.
 func (f *Front) showConfigs(req *kmsg.DescribeConfigsRequest) func(*kmsg.DescribeConfigsResponse) kmsg.Response {
@@ -94,55 +99,62 @@ func refuseSetting(name string, value *string) string {
 	return ""
 }
 
-// routeIncrementalAlterConfigs refuses to change the front's settings in
-// kfake, where the change would have no effect or the wrong one.
-func (f *Front) routeIncrementalAlterConfigs(req *request, body *kmsg.IncrementalAlterConfigsRequest) plan {
-	var refused []kmsg.IncrementalAlterConfigsResponseResource
-	body.Resources = slices.DeleteFunc(body.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) bool {
-		why := ""
-		for _, c := range r.Configs {
-			why = cmp.Or(why, refuseSetting(c.Name, c.Value))
+// refuseSettings says why settings of a resource must not be changed. In kfake a
+// change of the front's own would have no effect or the wrong one, and one of the
+// node's own topics could lose what is in them.
+func (f *Front) refuseSettings(of kmsg.ConfigResourceType, name string, settings iter.Seq2[string, *string]) (code int16, why string) {
+	switch of { //nolint:exhaustive // the others have no settings that matter here
+	case kmsg.ConfigResourceTypeTopic:
+		if f.internalTopic(name) {
+			return kerr.InvalidTopicException.Code, nodesOwn
 		}
-		if r.ResourceType != kmsg.ConfigResourceTypeBroker || why == "" {
-			return false
+	case kmsg.ConfigResourceTypeBroker:
+		for setting, value := range settings {
+			why = cmp.Or(why, refuseSetting(setting, value))
 		}
-		e := kmsg.NewIncrementalAlterConfigsResponseResource()
-		e.ResourceType, e.ResourceName = r.ResourceType, r.ResourceName
-		e.ErrorCode, e.ErrorMessage = kerr.InvalidRequest.Code, &why
-		refused = append(refused, e)
-		return true
-	})
-	if refused == nil {
-		return plan{}
+		if why != "" {
+			return kerr.InvalidRequest.Code, why
+		}
 	}
-	return plan{
-		sent: body,
-		raw:  req.withBody(body),
-		edit: editAs(func(resp *kmsg.IncrementalAlterConfigsResponse) kmsg.Response {
-			resp.Resources = append(resp.Resources, refused...)
-			return resp
-		}),
-	}
+	return 0, ""
 }
 
-// routeAlterConfigs does the same for the older request, which replaces all
-// settings of a broker: the one that kfake needs for itself is put in again.
-func (f *Front) routeAlterConfigs(req *request, body *kmsg.AlterConfigsRequest) plan {
-	var refused []kmsg.AlterConfigsResponseResource
-	body.Resources = slices.DeleteFunc(body.Resources, func(r kmsg.AlterConfigsRequestResource) bool {
-		why := ""
-		for _, c := range r.Configs {
-			why = cmp.Or(why, refuseSetting(c.Name, c.Value))
-		}
-		if r.ResourceType != kmsg.ConfigResourceTypeBroker || why == "" {
-			return false
-		}
-		e := kmsg.NewAlterConfigsResponseResource()
-		e.ResourceType, e.ResourceName = r.ResourceType, r.ResourceName
-		e.ErrorCode, e.ErrorMessage = kerr.InvalidRequest.Code, &why
-		refused = append(refused, e)
-		return true
+func (f *Front) guardIncrementalAlterConfigs(body *kmsg.IncrementalAlterConfigsRequest) refusal {
+	return takeOut(&body.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) (kmsg.IncrementalAlterConfigsResponseResource, bool) {
+		a, why := kmsg.NewIncrementalAlterConfigsResponseResource(), ""
+		a.ResourceType, a.ResourceName, a.ErrorMessage = r.ResourceType, r.ResourceName, &why
+		a.ErrorCode, why = f.refuseSettings(r.ResourceType, r.ResourceName, func(yield func(string, *string) bool) {
+			for _, c := range r.Configs {
+				if !yield(c.Name, c.Value) {
+					return
+				}
+			}
+		})
+		return a, a.ErrorCode != 0
+	}, func(r *kmsg.IncrementalAlterConfigsResponse) *[]kmsg.IncrementalAlterConfigsResponseResource {
+		return &r.Resources
 	})
+}
+
+func (f *Front) guardAlterConfigs(body *kmsg.AlterConfigsRequest) refusal {
+	return takeOut(&body.Resources, func(r kmsg.AlterConfigsRequestResource) (kmsg.AlterConfigsResponseResource, bool) {
+		a, why := kmsg.NewAlterConfigsResponseResource(), ""
+		a.ResourceType, a.ResourceName, a.ErrorMessage = r.ResourceType, r.ResourceName, &why
+		a.ErrorCode, why = f.refuseSettings(r.ResourceType, r.ResourceName, func(yield func(string, *string) bool) {
+			for _, c := range r.Configs {
+				if !yield(c.Name, c.Value) {
+					return
+				}
+			}
+		})
+		return a, a.ErrorCode != 0
+	}, func(r *kmsg.AlterConfigsResponse) *[]kmsg.AlterConfigsResponseResource { return &r.Resources })
+}
+
+// routeAlterConfigs changes the older request, which replaces all settings of a
+// broker: the one that kfake needs for itself is put in again.
+func (f *Front) routeAlterConfigs(_ *conn, req *request) plan {
+	body := req.body.(*kmsg.AlterConfigsRequest)
 	for i := range body.Resources {
 		if r := &body.Resources[i]; r.ResourceType == kmsg.ConfigResourceTypeBroker {
 			c := kmsg.NewAlterConfigsRequestResourceConfig()
@@ -151,12 +163,5 @@ func (f *Front) routeAlterConfigs(req *request, body *kmsg.AlterConfigsRequest) 
 			r.Configs = append(r.Configs, c)
 		}
 	}
-	return plan{
-		sent: body,
-		raw:  req.withBody(body),
-		edit: editAs(func(resp *kmsg.AlterConfigsResponse) kmsg.Response {
-			resp.Resources = append(resp.Resources, refused...)
-			return resp
-		}),
-	}
+	return plan{sent: body, raw: req.withBody(body)}
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -390,11 +389,6 @@ func (f *Front) record(req kmsg.Request, resp kmsg.Response) error {
 		f.opts.Fatal(err)
 	}
 	return err
-}
-
-// journals says that the journal sees requests of this key.
-func (f *Front) journals(key int16) bool {
-	return f.opts.Journal != nil && slices.Contains(journalled, kmsg.Key(key))
 }
 
 // write sends the answers in the order of the requests.

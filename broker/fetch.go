@@ -21,7 +21,8 @@ const readCommitted = 1
 // leaves that partition's list of aborted transactions out, and the consumer
 // takes aborted records for committed ones. So the limit of the request is
 // lifted, and drawn at each partition instead, where kfake keeps the list.
-func (f *Front) routeFetch(req *request, body *kmsg.FetchRequest) plan {
+func (f *Front) routeFetch(_ *conn, req *request) plan {
+	body := req.body.(*kmsg.FetchRequest)
 	limit := min(body.MaxBytes, maxFetchBytes)
 	if body.IsolationLevel != readCommitted {
 		if limit == body.MaxBytes {

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/kafka-gtc/kafka-gtc/broker/acl"
 )
 
 // member is a member of a classic group whose JoinGroup or SyncGroup waits at
@@ -71,9 +69,7 @@ func (c *conn) await(a *answer, raw []byte) error {
 // mayJoin keeps a client that kfake will refuse from keeping others' members
 // alive, or back, with requests that are stuck behind slow ones.
 func (c *conn) mayJoin(group string) bool {
-	return c.f.opts.ACLs == nil || c.trusted || c.f.opts.ACLs.Allows(acl.Request{
-		Principal: c.who.principal, Host: c.who.host, Operation: kmsg.ACLOperationRead, Type: kmsg.ACLResourceTypeGroup, Name: group,
-	})
+	return c.f.opts.ACLs == nil || c.trusted || c.f.may(c.who, kmsg.ACLOperationRead, kmsg.ACLResourceTypeGroup, group)
 }
 
 // syncs are the SyncGroups that wait at kfake, whichever front they came to.
@@ -128,11 +124,11 @@ func (c *conn) holdBack(m *member) {
 // routeSyncGroup and routeLeaveGroup say whose requests they are. A LeaveGroup of
 // several members is an operator's; one of them may be the leader that a
 // SyncGroup waits for.
-func routeSyncGroup(body *kmsg.SyncGroupRequest) plan {
+func (f *Front) routeSyncGroup(body *kmsg.SyncGroupRequest) plan {
 	return plan{waits: memberOf(body.Group, body.MemberID, body.InstanceID)}
 }
 
-func routeLeaveGroup(body *kmsg.LeaveGroupRequest) plan {
+func (f *Front) routeLeaveGroup(body *kmsg.LeaveGroupRequest) plan {
 	switch {
 	case body.Version < 3:
 		return plan{ends: memberOf(body.Group, body.MemberID, nil)}

@@ -34,7 +34,8 @@ func nameTopics(req *kmsg.ProduceRequest) {
 // routeJoinGroup keeps protocols from kfake that it would fall over: it counts
 // them by name, and ends the process when no name is counted once for each
 // member. Kafka refuses an empty list, too.
-func (f *Front) routeJoinGroup(req *request, body *kmsg.JoinGroupRequest) plan {
+func (f *Front) routeJoinGroup(_ *conn, req *request) plan {
+	body := req.body.(*kmsg.JoinGroupRequest)
 	if len(body.Protocols) == 0 {
 		resp := body.ResponseKind().(*kmsg.JoinGroupResponse)
 		resp.ErrorCode = kerr.InconsistentGroupProtocol.Code

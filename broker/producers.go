@@ -28,10 +28,14 @@ type producers struct {
 	embedded *Embedded
 
 	mu     sync.Mutex
-	owners map[int64]owner         // by producer id; a producer id never changes hands
+	owners map[int64]owner         // by producer id, which never changes hands; kfake can be asked again
 	kept   map[string]durable.Kept // by transactional id; see keep.go
 	save   func([]durable.Kept) error
 	ended  map[string]bool // of kept: the new pair has ended it, and may ask again
+
+	// plain are producer ids that were given out without a transactional id. Only
+	// those: one that nobody was given yet can become the coordinator's.
+	plain recent[int64, struct{}]
 
 	secret []byte // marks what the front sends for kept transactions
 
@@ -94,6 +98,9 @@ func (e *Embedded) transaction(ctx context.Context, id string) (transaction, err
 func (p *producers) learn(transactionalID string, at pair) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.owners) >= recentEntries {
+		clear(p.owners)
+	}
 	if o := p.owners[at.id]; o.transactionalID == "" || o.epoch < at.epoch {
 		p.owners[at.id] = owner{transactionalID, at.epoch}
 	}
@@ -147,6 +154,9 @@ const (
 // transactions are looked at too: kfake takes the epoch of any batch for the
 // producer's.
 func (p *producers) checkProduce(ctx context.Context, req *kmsg.ProduceRequest) *kerr.Error {
+	if err := p.lookUp(ctx, req); err != nil {
+		return kerr.CoordinatorNotAvailable
+	}
 	for _, t := range req.Topics {
 		for _, part := range t.Partitions {
 			b := part.Records
@@ -162,6 +172,40 @@ func (p *producers) checkProduce(ctx context.Context, req *kmsg.ProduceRequest) 
 				return refused
 			}
 		}
+	}
+	return nil
+}
+
+// lookUp asks kfake whose the producer ids of batches outside of transactions are
+// when that is not known. Counter-example: the coordinator claims a partition of
+// its log past the fronts; a batch under the claim's producer id with a high epoch,
+// to any topic, fences it.
+func (p *producers) lookUp(ctx context.Context, req *kmsg.ProduceRequest) error {
+	list := kmsg.NewPtrListTransactionsRequest()
+	for _, t := range req.Topics {
+		for _, part := range t.Partitions {
+			b := part.Records
+			if len(b) < batchHeaderBytes || b[batchAttributesAt+1]&transactionalBatch != 0 {
+				continue
+			}
+			id := batchPair(b).id
+			p.mu.Lock()
+			_, owned := p.owners[id]
+			p.mu.Unlock()
+			if _, plain := p.plain.get(id); id >= 0 && !owned && !plain {
+				list.ProducerIDFilters = append(list.ProducerIDFilters, id)
+			}
+		}
+	}
+	if len(list.ProducerIDFilters) == 0 {
+		return nil
+	}
+	resp, err := p.embedded.ask(ctx, list)
+	if err != nil {
+		return err
+	}
+	for _, s := range resp.(*kmsg.ListTransactionsResponse).TransactionStates {
+		p.learn(s.TransactionalID, pair{s.ProducerID, 0})
 	}
 	return nil
 }

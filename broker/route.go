@@ -46,71 +46,6 @@ func editAs[T kmsg.Response](edit func(T) kmsg.Response) func(kmsg.Response) kms
 	return func(resp kmsg.Response) kmsg.Response { return edit(resp.(T)) }
 }
 
-// route decides what happens to a request that the api table allows.
-func (f *Front) route(req *request) plan {
-	switch body := req.body.(type) {
-	case nil:
-		return answerWith(f.unsupportedAPIVersions())
-	case *kmsg.ApiVersionsRequest:
-		return f.routeAPIVersions(body)
-	case *kmsg.FindCoordinatorRequest:
-		return f.routeOldFindCoordinator(body)
-	case *wire.FindCoordinatorRequest:
-		return f.routeFindCoordinator(req, body)
-	case *kmsg.InitProducerIDRequest:
-		return f.routeInitProducerID(req, body)
-	case *wire.InitProducerIDRequestV6:
-		return f.routeInitProducerIDV6(req, body)
-	case *kmsg.ProduceRequest:
-		return f.routeProduce(body)
-	case *kmsg.EndTxnRequest:
-		return f.routeEndTxn(req, body)
-	case *kmsg.AddPartitionsToTxnRequest, *kmsg.AddOffsetsToTxnRequest:
-		return f.routeTransaction(body)
-	case *kmsg.TxnOffsetCommitRequest:
-		return f.routeTxnOffsetCommit(body)
-	case *kmsg.JoinGroupRequest:
-		return f.routeJoinGroup(req, body)
-	case *kmsg.SyncGroupRequest:
-		return routeSyncGroup(body)
-	case *kmsg.LeaveGroupRequest:
-		return routeLeaveGroup(body)
-	case *kmsg.FetchRequest:
-		return f.routeFetch(req, body)
-	case *kmsg.MetadataRequest:
-		return f.routeMetadata(body)
-	case *kmsg.CreateTopicsRequest:
-		return f.routeCreateTopics(req, body)
-	case *kmsg.CreatePartitionsRequest:
-		return f.routeCreatePartitions(body)
-	case *kmsg.DeleteRecordsRequest:
-		return f.routeDeleteRecords(body)
-	case *kmsg.DeleteGroupsRequest:
-		return f.routeDeleteGroups(body)
-	case *kmsg.DescribeTransactionsRequest:
-		return plan{edit: editAs(showOffsets)}
-	case *kmsg.DescribeConfigsRequest:
-		return plan{edit: editAs(f.showConfigs(body))}
-	case *kmsg.AlterConfigsRequest:
-		return f.routeAlterConfigs(req, body)
-	case *kmsg.IncrementalAlterConfigsRequest:
-		return f.routeIncrementalAlterConfigs(req, body)
-	default:
-		if coordinatorKey(req.key) {
-			return plan{handle: func(ctx context.Context, who caller) kmsg.Response {
-				return f.opts.Coordinator.Handle(ctx, who.principal, who.host, body)
-			}}
-		}
-	}
-	return plan{}
-}
-
-// coordinatorKey says that an API key is the coordinator's own and not one of
-// Kafka's with a newer version.
-func coordinatorKey(key int16) bool {
-	return key != wire.KeyFindCoordinator && key != wire.KeyInitProducerID && kmsg.RequestForKey(key) == nil
-}
-
 // table is every API key and version that this node serves.
 func (f *Front) table(ctx context.Context) (apiTable, error) {
 	t := apiTable{
@@ -123,6 +58,11 @@ func (f *Front) table(ctx context.Context) (apiTable, error) {
 		var err error
 		if t, err = f.opts.Embedded.apiVersions(ctx); err != nil {
 			return nil, err
+		}
+	}
+	for key := range t {
+		if _, ok := policies[key]; !ok {
+			delete(t, key)
 		}
 	}
 	if f.opts.Coordinator != nil {
@@ -140,13 +80,30 @@ func (f *Front) table(ctx context.Context) (apiTable, error) {
 	return t, nil
 }
 
-// routeOldFindCoordinator is FindCoordinator up to version 6, which kfake
-// answers when there is one. It refuses key type 3 by itself: those versions
-// do not have it.
-func (f *Front) routeOldFindCoordinator(body *kmsg.FindCoordinatorRequest) plan {
-	if f.opts.Embedded != nil {
-		return plan{}
+// routeFindCoordinator lets kfake answer when there is one. Versions up to 6 do
+// not have key type 3, and kfake refuses it by itself; version 7 has version 6's
+// layout.
+func (f *Front) routeFindCoordinator(_ *conn, req *request) plan {
+	switch body := req.body.(type) {
+	case *wire.FindCoordinatorRequest:
+		if body.CoordinatorType == wire.CoordinatorTypeGlobalTransaction {
+			return plan{handle: func(_ context.Context, who caller) kmsg.Response {
+				return findCoordinators(f.opts.Coordinator, who, body)
+			}}
+		}
+		if f.opts.Embedded != nil {
+			return plan{raw: req.withVersion(wire.FindCoordinatorVersion - 1)}
+		}
+		return answerWith(refuseCoordinators(body))
+	case *kmsg.FindCoordinatorRequest:
+		if f.opts.Embedded == nil {
+			return answerWith(refuseOldCoordinators(body))
+		}
 	}
+	return plan{}
+}
+
+func refuseOldCoordinators(body *kmsg.FindCoordinatorRequest) kmsg.Response {
 	resp := body.ResponseKind().(*kmsg.FindCoordinatorResponse)
 	resp.ErrorCode = kerr.InvalidRequest.Code
 	for _, key := range body.CoordinatorKeys {
@@ -154,19 +111,10 @@ func (f *Front) routeOldFindCoordinator(body *kmsg.FindCoordinatorRequest) plan 
 		c.Key, c.ErrorCode = key, kerr.InvalidRequest.Code
 		resp.Coordinators = append(resp.Coordinators, c)
 	}
-	return answerWith(resp)
+	return resp
 }
 
-// routeFindCoordinator is version 7, whose layout is version 6's.
-func (f *Front) routeFindCoordinator(req *request, body *wire.FindCoordinatorRequest) plan {
-	switch {
-	case body.CoordinatorType == wire.CoordinatorTypeGlobalTransaction:
-		return plan{handle: func(_ context.Context, who caller) kmsg.Response {
-			return findCoordinators(f.opts.Coordinator, who, body)
-		}}
-	case f.opts.Embedded != nil:
-		return plan{raw: req.withVersion(wire.FindCoordinatorVersion - 1)}
-	}
+func refuseCoordinators(body *wire.FindCoordinatorRequest) kmsg.Response {
 	resp := body.ResponseKind().(*wire.FindCoordinatorResponse)
 	for _, key := range body.CoordinatorKeys {
 		c := wire.NewFindCoordinatorResponseCoordinator()
@@ -174,5 +122,5 @@ func (f *Front) routeFindCoordinator(req *request, body *wire.FindCoordinatorReq
 		c.ErrorMessage = kmsg.StringPtr("this node coordinates global transactions only")
 		resp.Coordinators = append(resp.Coordinators, c)
 	}
-	return answerWith(resp)
+	return resp
 }

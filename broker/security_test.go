@@ -71,7 +71,7 @@ func startSecure(t *testing.T, overrides []string, opts ...nodeOption) *secureNo
 			t.Fatal(err)
 		}
 		if cfg.Authorizer != nil {
-			o.ACLs = acl.NewCache(t.Context(), acl.Options{Source: o.Embedded.ACLs, Topics: true, SuperUsers: cfg.Authorizer.SuperUsers, Log: o.Log})
+			o.ACLs = acl.NewCache(t.Context(), acl.Options{Source: o.Embedded.ACLs, All: true, SuperUsers: cfg.Authorizer.SuperUsers, Log: o.Log})
 		}
 	}
 	if cfg.Home != nil {

@@ -55,8 +55,11 @@ func (f *Front) routeMetadata(body *kmsg.MetadataRequest) plan {
 	return plan{before: []kmsg.Request{create}}
 }
 
-// routeCreateTopics refuses what Kafka refuses and kfake does not.
-func (f *Front) routeCreateTopics(req *request, body *kmsg.CreateTopicsRequest) plan {
+const tooManyPartitions = "Excessively large number of partitions per request."
+
+// guardCreateTopics refuses what Kafka refuses and kfake does not, and the node's
+// own topics.
+func (f *Front) guardCreateTopics(body *kmsg.CreateTopicsRequest) refusal {
 	partitions := 0
 	for _, t := range body.Topics {
 		n := max(len(t.ReplicaAssignment), int(t.NumPartitions))
@@ -65,50 +68,42 @@ func (f *Front) routeCreateTopics(req *request, body *kmsg.CreateTopicsRequest) 
 		}
 		partitions += n
 	}
-	var refused []kmsg.CreateTopicsResponseTopic
-	refuse := func(name string, err *kerr.Error, message string) {
-		t := kmsg.NewCreateTopicsResponseTopic()
-		t.Topic, t.ErrorCode, t.ErrorMessage = name, err.Code, &message
-		refused = append(refused, t)
-	}
-	body.Topics = slices.DeleteFunc(body.Topics, func(t kmsg.CreateTopicsRequestTopic) bool {
+	return takeOut(&body.Topics, func(t kmsg.CreateTopicsRequestTopic) (kmsg.CreateTopicsResponseTopic, bool) {
+		r, message := kmsg.NewCreateTopicsResponseTopic(), ""
+		r.Topic = t.Topic
 		switch {
 		case !validTopic(t.Topic):
-			refuse(t.Topic, kerr.InvalidTopicException, "a topic's name has 1 to 249 letters, digits, ., _ and -, and is not . or ..")
+			r.ErrorCode, message = kerr.InvalidTopicException.Code, "a topic's name has 1 to 249 letters, digits, ., _ and -, and is not . or .."
+		case f.internalTopic(t.Topic):
+			r.ErrorCode, message = kerr.InvalidTopicException.Code, nodesOwn
 		case partitions > maxPartitionsPerRequest:
-			refuse(t.Topic, kerr.PolicyViolation, "Excessively large number of partitions per request.")
+			r.ErrorCode, message = kerr.PolicyViolation.Code, tooManyPartitions
 		default:
-			return false
+			return r, false
 		}
-		return true
-	})
-	if refused == nil {
-		return plan{}
-	}
-	return plan{
-		sent: body,
-		raw:  req.withBody(body),
-		edit: editAs(func(resp *kmsg.CreateTopicsResponse) kmsg.Response {
-			resp.Topics = append(resp.Topics, refused...)
-			return resp
-		}),
-	}
+		r.ErrorMessage = &message
+		return r, true
+	}, func(r *kmsg.CreateTopicsResponse) *[]kmsg.CreateTopicsResponseTopic { return &r.Topics })
 }
 
-// routeCreatePartitions does the same for more partitions.
-func (f *Front) routeCreatePartitions(body *kmsg.CreatePartitionsRequest) plan {
+// guardCreatePartitions does the same for more partitions.
+func (f *Front) guardCreatePartitions(body *kmsg.CreatePartitionsRequest) refusal {
 	partitions := 0
 	for _, t := range body.Topics {
 		partitions += int(max(t.Count, 0))
 	}
-	if partitions <= maxPartitionsPerRequest {
-		return plan{}
-	}
-	resp := body.ResponseKind().(*kmsg.CreatePartitionsResponse)
-	for _, t := range body.Topics {
-		r := kmsg.NewCreatePartitionsResponseTopic()
-		r.Topic, r.ErrorCode = t.Topic, kerr.PolicyViolation.Code
-		resp.Topics = append(resp.Topics, r)
-	}
-	return answerWith(resp)
+	return takeOut(&body.Topics, func(t kmsg.CreatePartitionsRequestTopic) (kmsg.CreatePartitionsResponseTopic, bool) {
+		r, message := kmsg.NewCreatePartitionsResponseTopic(), ""
+		r.Topic = t.Topic
+		switch {
+		case f.internalTopic(t.Topic):
+			r.ErrorCode, message = kerr.InvalidTopicException.Code, nodesOwn
+		case partitions > maxPartitionsPerRequest:
+			r.ErrorCode, message = kerr.PolicyViolation.Code, tooManyPartitions
+		default:
+			return r, false
+		}
+		r.ErrorMessage = &message
+		return r, true
+	}, func(r *kmsg.CreatePartitionsResponse) *[]kmsg.CreatePartitionsResponseTopic { return &r.Topics })
 }

@@ -19,7 +19,11 @@ const noTimeout = math.MaxInt32
 // routeInitProducerID is Kafka's InitProducerId up to version 5. kfake may
 // allow longer timeouts than this node's configuration, for the sake of
 // version 6, so the limit is drawn here.
-func (f *Front) routeInitProducerID(req *request, body *kmsg.InitProducerIDRequest) plan {
+func (f *Front) routeInitProducerID(_ *conn, req *request) plan {
+	if v6, ok := req.body.(*wire.InitProducerIDRequestV6); ok {
+		return f.routeInitProducerIDV6(req, v6)
+	}
+	body := req.body.(*kmsg.InitProducerIDRequest)
 	refusal := f.refuseInit(body.TransactionalID, body.TransactionTimeoutMillis, body.ProducerID, body.ProducerEpoch)
 	sent := *body
 	if refusal == nil {
@@ -30,11 +34,8 @@ func (f *Front) routeInitProducerID(req *request, body *kmsg.InitProducerIDReque
 		resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = refusal.Code, -1, -1
 		return answerWith(resp)
 	}
-	if !named(body.TransactionalID) {
-		return plan{}
-	}
 	return plan{sent: &sent, raw: req.withBody(&sent), edit: editAs(func(r *kmsg.InitProducerIDResponse) kmsg.Response {
-		return f.initialised(*body.TransactionalID, r)
+		return f.initialised(body.TransactionalID, r)
 	})}
 }
 
@@ -63,10 +64,7 @@ func (f *Front) routeInitProducerIDV6(req *request, body *wire.InitProducerIDReq
 		sent: v5,
 		raw:  req.withBody(v5),
 		edit: editAs(func(r *kmsg.InitProducerIDResponse) kmsg.Response {
-			if named(body.TransactionalID) {
-				r = f.initialised(*body.TransactionalID, r)
-			}
-			return asV6(r)
+			return asV6(f.initialised(body.TransactionalID, r))
 		}),
 	}
 }
@@ -111,7 +109,7 @@ func (f *Front) keepPrepared(ctx context.Context, v5 *kmsg.InitProducerIDRequest
 	if err != nil {
 		return nil
 	}
-	return asV6(f.initialised(id, r.(*kmsg.InitProducerIDResponse)))
+	return asV6(f.initialised(&id, r.(*kmsg.InitProducerIDResponse)))
 }
 
 // askJournalled sends a request of transactions to kfake for a handler.
@@ -131,13 +129,17 @@ func (f *Front) askJournalled(ctx context.Context, req kmsg.Request) (kmsg.Respo
 }
 
 // initialised notes the producer that an InitProducerId has given out.
-func (f *Front) initialised(id string, r *kmsg.InitProducerIDResponse) *kmsg.InitProducerIDResponse {
+func (f *Front) initialised(id *string, r *kmsg.InitProducerIDResponse) *kmsg.InitProducerIDResponse {
 	if r.ErrorCode != 0 {
 		return r
 	}
 	p := f.opts.Embedded.producers
-	p.learn(id, pair{r.ProducerID, r.ProducerEpoch})
-	if err := p.put(id, nil); err != nil {
+	if !named(id) {
+		p.plain.put(r.ProducerID, struct{}{})
+		return r
+	}
+	p.learn(*id, pair{r.ProducerID, r.ProducerEpoch})
+	if err := p.put(*id, nil); err != nil {
 		f.opts.Fatal(err)
 		r.ErrorCode, r.ProducerID, r.ProducerEpoch = kerr.KafkaStorageError.Code, -1, -1
 	}
@@ -189,7 +191,11 @@ func (f *Front) routeTransaction(body kmsg.Request) plan {
 	return plan{}
 }
 
-func (f *Front) routeEndTxn(req *request, body *kmsg.EndTxnRequest) plan {
+// transactional is routeTransaction as a route.
+func transactional(f *Front, _ *conn, req *request) plan { return f.routeTransaction(req.body) }
+
+func (f *Front) routeEndTxn(_ *conn, req *request) plan {
+	body := req.body.(*kmsg.EndTxnRequest)
 	p, id := f.opts.Embedded.producers, body.TransactionalID
 	k, kept := p.keptBy(id, pair{body.ProducerID, body.ProducerEpoch})
 	if !kept {
@@ -270,17 +276,21 @@ func refuseTransaction(req kmsg.Request, err *kerr.Error) kmsg.Response {
 		}
 	case *kmsg.ProduceResponse:
 		for _, t := range req.(*kmsg.ProduceRequest).Topics {
-			out := kmsg.NewProduceResponseTopic()
-			out.Topic, out.TopicID = t.Topic, t.TopicID
-			for _, in := range t.Partitions {
-				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition, p.ErrorCode, p.BaseOffset = in.Partition, err.Code, -1
-				out.Partitions = append(out.Partitions, p)
-			}
-			r.Topics = append(r.Topics, out)
+			r.Topics = append(r.Topics, refusedTopic(t, err))
 		}
 	}
 	return resp
+}
+
+func refusedTopic(t kmsg.ProduceRequestTopic, err *kerr.Error) kmsg.ProduceResponseTopic {
+	out := kmsg.NewProduceResponseTopic()
+	out.Topic, out.TopicID = t.Topic, t.TopicID
+	for _, in := range t.Partitions {
+		p := kmsg.NewProduceResponseTopicPartition()
+		p.Partition, p.ErrorCode, p.BaseOffset = in.Partition, err.Code, -1
+		out.Partitions = append(out.Partitions, p)
+	}
+	return out
 }
 
 func (f *Front) refuseInitV6(body *wire.InitProducerIDRequestV6) *kerr.Error {

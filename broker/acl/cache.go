@@ -21,9 +21,11 @@ type Options struct {
 	Source       Source
 	SuperUsers   []string // as User:alice
 	AllowIfNoACL bool     // allow.everyone.if.no.acl.found
-	// Topics: read the ACLs of topics as well.
-	Topics bool
-	// Interval is the pause between two looks; 0: only Refresh looks.
+	// All: read the ACLs of all resources, not only of those that the coordinator
+	// asks about.
+	All bool
+	// Interval is the pause between two looks; 0: only Refresh looks, and after one
+	// that failed, every second until one succeeds.
 	Interval time.Duration
 	// After is the clock.
 	After func(time.Duration) <-chan time.Time
@@ -43,17 +45,22 @@ type Cache struct {
 
 	mu     sync.Mutex // one look at a time, so that an older one cannot win
 	failed bool
+	again  chan struct{} // a look has failed
 }
 
-// readTimeout bounds one look.
-const readTimeout = 10 * time.Second
+const (
+	// readTimeout bounds one look.
+	readTimeout = 10 * time.Second
+	// againAfter is the pause after a look that failed.
+	againAfter = time.Second
+)
 
 // NewCache makes a cache and looks once; when that fails it goes on trying at
 // the interval. ctx's end does not end it: Close does.
 func NewCache(ctx context.Context, o Options) *Cache {
-	c := &Cache{o: o, done: make(chan struct{})}
+	c := &Cache{o: o, done: make(chan struct{}), again: make(chan struct{}, 1)}
 	c.rules.Store(NewRules(nil, o.SuperUsers, false))
-	c.Refresh(ctx)
+	c.Refresh(ctx) //nolint:errcheck // said in the log, and tried again
 	ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
 	go c.run(ctx)
 	return c
@@ -67,16 +74,23 @@ func (c *Cache) Close() {
 
 func (c *Cache) run(ctx context.Context) {
 	defer close(c.done)
-	if c.o.Interval == 0 {
-		return
-	}
 	for {
+		var next <-chan time.Time
+		if c.o.Interval != 0 {
+			next = c.o.After(c.o.Interval)
+		}
 		select {
-		case <-c.o.After(c.o.Interval):
-			c.Refresh(ctx)
+		case <-next:
+		case <-c.again:
+			select {
+			case <-c.o.After(againAfter):
+			case <-ctx.Done():
+				return
+			}
 		case <-ctx.Done():
 			return
 		}
+		c.Refresh(ctx) //nolint:errcheck // said in the log, and tried again
 	}
 }
 
@@ -98,8 +112,8 @@ func operationName(op kmsg.ACLOperation) string {
 	return op.String()
 }
 
-// Refresh looks now.
-func (c *Cache) Refresh(ctx context.Context) {
+// Refresh looks now. After an error what was read last stays in force.
+func (c *Cache) Refresh(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -112,19 +126,25 @@ func (c *Cache) Refresh(ctx context.Context) {
 			c.o.Log.Info().Int("acls", len(bindings)).Msg("the ACLs of the home cluster are read again")
 		}
 	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return // the node stops
+		return err // the node stops
 	case !c.failed:
 		c.o.Log.Error().Err(err).Msg("the ACLs of the home cluster cannot be read: what was read last stays in force, and before that everything is refused but to super users")
 	}
-	c.failed = err != nil
+	if c.failed = err != nil; c.failed {
+		select {
+		case c.again <- struct{}{}:
+		default:
+		}
+	}
+	return err
 }
 
 // read asks for the ACLs that decisions are made by.
 func read(ctx context.Context, o Options) ([]Binding, error) {
 	var all []Binding
 	types := []kmsg.ACLResourceType{kmsg.ACLResourceTypeTransactionalId, kmsg.ACLResourceTypeCluster}
-	if o.Topics {
-		types = append(types, kmsg.ACLResourceTypeTopic)
+	if o.All {
+		types = []kmsg.ACLResourceType{kmsg.ACLResourceTypeAny}
 	}
 	for _, t := range types {
 		req := kmsg.NewPtrDescribeACLsRequest()

@@ -32,7 +32,7 @@ func accessControl(ctx context.Context, opts *broker.Options, parts *closers) er
 	}
 	if opts.Embedded != nil {
 		// Nobody but the front changes them, and the front says so.
-		o.Source, o.Topics = opts.Embedded.ACLs, true
+		o.Source, o.All = opts.Embedded.ACLs, true
 	} else {
 		home, err := clientOpts(*cfg.Home)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
@@ -27,8 +28,12 @@ func TestClientsDoNotWriteToInternalTopics(t *testing.T) {
 				opts = append(opts, withCoordinator(echo))
 			}
 			n := startNode(t, []string{"process.roles=" + c.roles}, opts...)
-			cl := n.client(t)
-			if _, err := kadm.NewClient(cl).CreateTopics(t.Context(), 1, 1, nil, txnlog.Topic, "orders"); err != nil {
+			cl, err := kgo.NewClient(kgo.SeedBrokers(n.addr), kgo.Dialer(n.embedded.Dial)) // in the node's own name
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cl.Close()
+			if _, err = kadm.NewClient(cl).CreateTopics(t.Context(), 1, 1, nil, txnlog.Topic, "orders"); err != nil {
 				t.Fatal(err)
 			}
 			topics, err := kadm.NewClient(cl).ListTopics(t.Context())

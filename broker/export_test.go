@@ -1,0 +1,18 @@
+package broker
+
+import "github.com/twmb/franz-go/pkg/kmsg"
+
+// Asks is what a policy asks the authorizer, for tests from outside.
+type Asks struct {
+	On          []kmsg.ACLResourceType
+	Hides, Free bool
+}
+
+// AsksOf is that of one API key.
+func AsksOf(key int16) (Asks, bool) {
+	p, ok := policies[key]
+	return Asks{p.asks.on, p.asks.hides, p.asks.free}, ok
+}
+
+// Promised says that the answers to an API key promise something.
+func Promised(key int16) bool { return promised(key) }
