@@ -61,8 +61,10 @@ func (h head) record(s *scanner, number int32) (bad string) {
 	if s.varint32() != int64(number) && s.err == nil {
 		return "its offset is not the one that comes next"
 	}
-	if !s.nullable() || !s.nullable() {
-		return "the length of its key or value is negative"
+	for range 2 { // key and value
+		if !s.nullable() {
+			return "the length of its key or value is negative"
+		}
 	}
 	headers := s.varint32()
 	if headers < 0 {
