@@ -230,8 +230,7 @@ func (f *Front) routeEndTxn(_ *conn, req *request) plan {
 	}
 }
 
-// routeProducer lets a Produce through when its producers are who they say.
-func (f *Front) routeProducer(body *kmsg.ProduceRequest) plan {
+func (f *Front) routeProduce(body *kmsg.ProduceRequest) plan {
 	refused := f.opts.Embedded.producers.checkProduce(f.ctx, body)
 	switch {
 	case refused == nil:

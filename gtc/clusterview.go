@@ -36,6 +36,14 @@ type drive struct {
 	ref ParticipantRef
 	// sequence is that of the transaction; 0 for a leftover.
 	sequence int64
+	// asked is the sequence that the EndTxn under way carries, and its answer will.
+	// The two differ when a later decision has made a leftover of the participant
+	// meanwhile; the answer counts all the same. Counter-example: it says that the
+	// participant has committed, and dropped nobody ever learns it.
+	asked int64
+	// again is what is told again although the record says that it has ended (see
+	// tellAgain); nil: the recorded participant is being told.
+	again    *txnlog.Participant
 	inFlight bool  // an EndTxn is under way; at most one
 	fenced   bool  // see EndTxn
 	attempts int64 // that ended in EndRetry
@@ -125,6 +133,21 @@ func (v *volatile) drive(ref ParticipantRef, sequence int64) *drive {
 	}
 	for i := range c.drives {
 		if d := &c.drives[i]; d.ref == ref && d.sequence == sequence {
+			return d
+		}
+	}
+	return nil
+}
+
+// asked is the drive that an answer belongs to, nil when what it is about is not
+// being told any more.
+func (v *volatile) asked(ref ParticipantRef, sequence int64) *drive {
+	c := v.view(ref.ClusterID)
+	if c == nil {
+		return nil
+	}
+	for i := range c.drives {
+		if d := &c.drives[i]; d.ref == ref && d.inFlight && d.asked == sequence {
 			return d
 		}
 	}

@@ -94,7 +94,15 @@ func (w *work) orphan(next []txnlog.Participant) {
 		state = txnlog.ParticipantPending
 	}
 	for _, p := range v.Participants {
-		if !isPending(p) {
+		d := w.volatile.drive(refOf(p), v.Sequence)
+		again := d != nil && d.again != nil
+		switch {
+		case again && isHeuristic(p): // it stands among the leftovers now
+			d.sequence = 0
+			continue
+		case again:
+			p, d.again = *d.again, nil
+		case !isPending(p):
 			continue
 		}
 		if slices.ContainsFunc(next, func(n txnlog.Participant) bool { return refOf(n) == refOf(p) }) {
@@ -102,11 +110,12 @@ func (w *work) orphan(next []txnlog.Participant) {
 			continue
 		}
 		p.State = state
+		if again { // that it was aborted has been told
+			p.State = txnlog.ParticipantOrphaned
+		}
 		v.Leftovers = append(v.Leftovers, p)
-		if d := w.volatile.drive(refOf(p), v.Sequence); d != nil {
-			// The answer to what is under way names the transaction that it was
-			// sent for, and is dropped.
-			d.sequence, d.inFlight, d.nextTry = 0, false, w.s.now.Mono
+		if d != nil {
+			d.sequence = 0
 		}
 	}
 }

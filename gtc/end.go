@@ -39,6 +39,13 @@ func (s *step) endRequest(r EndRequest) {
 		s.refuse(r.Request, CodeUnknownParticipant, msg)
 		return
 	}
+	if len(r.Participants) == 1 && w.decidedAbort(r.Participants[0]) {
+		// A client that goes on under a name that it was not given. Alone it would be
+		// an only participant, whose own answer is the outcome (R5), and it is a part
+		// of what was aborted.
+		s.refuse(r.Request, CodeFenced, "the abort of this participant is decided already; initialise again")
+		return
+	}
 	w.wait(r)
 	w.begin(r)
 }
@@ -105,9 +112,7 @@ func (w *work) ofEndedSession(r EndRequest) bool {
 		return true
 	}
 	ps := participantsOf(r.Participants)
-	if r.Sequence == v.Sequence {
-		w.takeOver(ps)
-	}
+	w.takeOver(ps)
 	resp := Response{Outcome: OutcomeAborted, Message: "the session ended by its timeout", Participants: ps}
 	switch {
 	case slices.ContainsFunc(ps, isHeuristic):
@@ -130,8 +135,13 @@ func (w *work) ofEndedSession(r EndRequest) bool {
 
 // takeOver notes how participants stand that the last decision names too. Below
 // EndTxn v5 the same name may be that of the transaction before, whose end says
-// nothing of this one.
+// nothing of this one. With v5 it names one transaction, whatever number the client
+// gives it: the lazy record of the one before may be lost, and the scan has decided
+// under a lower number then.
 func (w *work) takeOver(ps []txnlog.Participant) {
+	if committed(w.value) {
+		return // an abort follows; what has committed is no part of it
+	}
 	for i := range ps {
 		if p := w.target(refOf(ps[i]), w.value.Sequence); p != nil && !below5(*p) {
 			ps[i] = *p
@@ -245,9 +255,6 @@ func (w *work) begin(r EndRequest) {
 	case len(e.refs) > 1 && slices.ContainsFunc(e.refs, w.volatile.driving):
 		// Its EndTxn(abort) may arrive between the vote and the decision.
 		w.decideAbort(e.refs, nil, "a participant is being aborted already")
-	case len(e.refs) == 1 && w.decidedAbort(e.refs[0]):
-		// A client that goes on under a name that it was not given.
-		w.decideAbort(e.refs, nil, "its abort is decided already")
 	case len(e.refs) == 1:
 		// One-phase: nobody else can end differently, so the participant's
 		// own decision is the outcome and costs no record before it (R5).

@@ -126,7 +126,13 @@ func (v *volatile) appendFingerprint(b []byte, cfg Config, value *txnlog.GlobalT
 		for _, d := range c.drives {
 			b = appendRef(b, d.ref)
 			b = appendInt(b, d.sequence)
-			b = append(b, bit(d.inFlight), bit(d.fenced), bit(d.uncertain))
+			b = append(b, bit(d.inFlight), bit(d.fenced), bit(d.uncertain), bit(d.again != nil))
+			if d.again != nil {
+				b = appendParticipant(b, d.again)
+			}
+			if d.inFlight {
+				b = appendInt(b, d.asked)
+			}
 			b = appendInt(b, left(d.nextTry))
 			b = appendInt(b, cfg.backoff(d.attempts+1)) // all that the count is for
 		}

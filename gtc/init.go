@@ -204,6 +204,7 @@ func (w *work) openSession(r InitRequest) {
 		w.volatile.ending = nil
 		w.refuseWaiters(e.sequence, CodeFenced, "a newer client instance has taken the global transactional id over")
 	}
+	w.volatile.opened = w.s.now.Mono
 	// What was seen open is of an earlier session: producers are initialised after
 	// InitGlobalTxn has answered (R3). It keeps its age. Were the age to begin anew,
 	// an application that crashes again and again, sooner than its timeout, would

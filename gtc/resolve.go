@@ -69,7 +69,7 @@ func (w *work) resolveRetry() string {
 
 func (w *work) resolveForget() string {
 	v := w.value
-	if !heuristic(v) || busy(v) {
+	if !heuristic(v) || holds(v) { // an abort that a cluster has not heard holds nobody
 		return "this id has no complete heuristic outcome to forget"
 	}
 	for i := range v.Participants {
@@ -88,6 +88,7 @@ func (w *work) resolveForget() string {
 	}
 	v.Leftovers = slices.DeleteFunc(v.Leftovers, isHeuristic)
 	w.persist(false)
+	w.tellAgain() // a commit that is being told again holds the id from now on
 	return ""
 }
 
@@ -112,6 +113,8 @@ func (w *work) resolveGiveUp(clusterID string) string {
 			Outcome: EndUnknown, NextProducerID: -1, NextProducerEpoch: -1, Detail: givenUp + because(d.detail),
 		}
 		switch {
+		case d.again != nil: // the record says how it ended
+			continue
 		case d.sequence == 0: // the scan finds it again if the cluster comes back
 			w.leftoverEnded(d.ref, answer)
 		case w.onePhase(&d):
@@ -120,6 +123,8 @@ func (w *work) resolveGiveUp(clusterID string) string {
 			w.participantEnded(d.ref, answer, true)
 		}
 	}
-	w.force() // the answer that it stands for could be asked for again, an operator's word could not
+	if slices.ContainsFunc(given, func(d drive) bool { return d.again == nil }) {
+		w.force() // the answer that it stands for could be asked for again, an operator's word could not
+	}
 	return ""
 }

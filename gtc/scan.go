@@ -45,7 +45,7 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 	slices.Sort(ids)
 	for _, id := range ids {
 		w := s.load(id)
-		w.sawOpen(ev.ClusterID, seen[id])
+		w.sawOpen(ev, seen[id])
 		w.tellAgain()
 		w.abortOverdue()
 		w.store()
@@ -55,14 +55,18 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 // sawOpen notes what a look at a cluster saw open of the id, nil for nothing. A
 // cluster has one open transaction of an id at most: to see another is to see that
 // the one of before has ended.
-func (w *work) sawOpen(clusterID string, seen *OpenTransaction) {
-	c := w.volatile.at(clusterID)
+//
+// What a look saw that began before the session opened is of an earlier one: its
+// client initialises its producers later.
+func (w *work) sawOpen(ev ScanCompleted, seen *OpenTransaction) {
+	c := w.volatile.at(ev.ClusterID)
 	switch {
 	case seen == nil:
 		c.open = nil
 	case c.open == nil || !sameTxn(*seen, c.open.txn):
 		c.open = &open{
-			clusterID: clusterID, txn: *seen, firstSeen: w.s.now.Mono, before: ageBefore(w.s.now, seen.StartMillis),
+			clusterID: ev.ClusterID, txn: *seen, firstSeen: w.s.now.Mono, before: ageBefore(w.s.now, seen.StartMillis),
+			former: ev.BeganMono < w.volatile.opened,
 		}
 	}
 }
@@ -78,7 +82,20 @@ func sameTxn(a, b OpenTransaction) bool {
 // the timeout, because the cluster does not answer or because ends of this id
 // come and go during each look, a healthy session would be ended for what was
 // over long ago.
+//
+// What is open on another cluster is none of this transaction's participants, so it
+// is of one before, whose abort by the client its cluster has not heard. It is left
+// over, and must not end a session that goes on without that cluster.
 func (w *work) forgetEarlier(refs []ParticipantRef) {
+	for i := range w.volatile.clusters {
+		c := &w.volatile.clusters[i]
+		listed := func(r ParticipantRef) bool { return r.ClusterID == c.clusterID }
+		if c.open != nil && !c.open.former && !slices.ContainsFunc(refs, listed) {
+			former := *c.open
+			former.former = true
+			c.open = &former
+		}
+	}
 	for _, ref := range refs {
 		if c := w.volatile.view(ref.ClusterID); c != nil && c.open != nil && c.open.ref() != ref {
 			c.open = nil
@@ -91,35 +108,76 @@ func (w *work) forgetEarlier(refs []ParticipantRef) {
 // operator and is back, or it has forgotten the end (restored from a copy, an
 // unclean election of its transaction log). Left to its timeout a decided commit
 // would be aborted beside those that have committed, by us.
+//
+// A commit is pending again, because it must hold the id: whoever began the next
+// transaction there would end it. For the rest the record stays as it is, and the
+// answer changes it. Counter-example: a look that a deposed transaction coordinator
+// answers shows open what has ended against its decision, and what was known to be
+// torn would be told as complete.
 func (w *work) tellAgain() {
 	v := w.value
 	if w.volatile.ending != nil || !decided(v) {
 		return // the next transaction has begun; its decision replaces the one of before
 	}
 	for _, o := range w.volatile.opens() {
-		p := decidedAbout(v, o)
-		if p == nil || isPending(*p) || w.volatile.driving(o.ref()) {
-			continue
+		if p := decidedAbout(v, o); p != nil && !isPending(*p) {
+			w.tellDecided(o, p)
 		}
-		next := o.participant()
-		if p.AuditTopic != "" {
-			next.AuditTopic, next.AuditPartition, next.StartMillis = p.AuditTopic, p.AuditPartition, p.StartMillis
-		}
-		next.UnknownTags = p.UnknownTags
-		*p = next
-		v.State = pendingState(v)
-		w.persist(false)
-		w.drive(*p, v.Sequence, true)
 	}
 	for i := range v.Leftovers {
 		p := &v.Leftovers[i]
-		if c := w.volatile.view(p.ClusterID); c == nil || c.open == nil || !sameStart(*p, *c.open) || !isHeuristic(*p) {
-			continue
+		if c := w.volatile.view(p.ClusterID); c != nil && c.open != nil && sameStart(*p, *c.open) && isHeuristic(*p) && !w.volatile.driving(refOf(*p)) {
+			w.driveAgain(*c.open, *p, 0)
 		}
-		p.State, p.Detail = txnlog.ParticipantOrphaned, ""
-		w.persist(false)
-		w.drive(*p, 0, true)
 	}
+}
+
+func (w *work) tellDecided(o open, p *txnlog.Participant) {
+	v := w.value
+	d := w.volatile.drive(o.ref(), v.Sequence)
+	switch holding := committed(v) && !isHeuristic(*p); {
+	case !holding && !w.volatile.driving(o.ref()):
+		w.driveAgain(o, *p, v.Sequence)
+	case !holding || d == nil && w.volatile.driving(o.ref()):
+	case d != nil:
+		*p = *d.again // it was torn, and an operator has forgotten that
+		d.again = nil
+		v.State = txnlog.StatePrepareCommit
+		w.persist(false)
+	default:
+		*p = pendingAgain(o, *p)
+		v.State = txnlog.StatePrepareCommit
+		w.persist(false)
+		w.drive(*p, v.Sequence, true)
+		w.forgot(*p, v.Sequence)
+	}
+}
+
+// driveAgain tells what the record calls ended. The record may be the lazy one of a
+// one-phase end, and its coordinator superseded: it is forced first (R1).
+func (w *work) driveAgain(o open, p txnlog.Participant, sequence int64) {
+	again := pendingAgain(o, p)
+	w.persist(false)
+	w.addDrive(drive{ref: o.ref(), sequence: sequence, again: &again, uncertain: true, before: ageBefore(w.s.now, again.StartMillis)})
+	w.sendAgain(again, sequence)
+	if p.State != txnlog.ParticipantHeuristicUnknown { // an operator may have given it up while it was open
+		w.forgot(again, sequence)
+	}
+}
+
+// forgot says that a participant had ended and shows it open again.
+func (w *work) forgot(p txnlog.Participant, sequence int64) {
+	w.s.effect(Forgot{ID: w.id, Sequence: sequence, Commit: sequence != 0 && committed(w.value), Participant: p})
+}
+
+// pendingAgain is a recorded participant that is open after all.
+func pendingAgain(o open, p txnlog.Participant) txnlog.Participant {
+	next := o.participant()
+	if p.AuditTopic != "" {
+		next.AuditTopic, next.AuditPartition, next.StartMillis = p.AuditTopic, p.AuditPartition, p.StartMillis
+	}
+	next.UnknownTags = p.UnknownTags
+	return next
 }
 
 // abortOverdue ends what has been open for longer than the session's timeout

@@ -42,7 +42,7 @@ func (w *work) drive(p txnlog.Participant, sequence int64, recovered bool) {
 }
 
 func (w *work) addDrive(d drive) {
-	d.inFlight, d.since = true, w.s.now.Mono
+	d.inFlight, d.since, d.asked = true, w.s.now.Mono, d.sequence
 	c := w.volatile.at(d.ref.ClusterID)
 	c.drives = append(c.drives, d)
 }
@@ -71,6 +71,11 @@ func (w *work) sendEnd(p txnlog.Participant, sequence int64) {
 	w.s.effect(eff)
 }
 
+// sendAgain tells what had ended. How is known, also of an only participant.
+func (w *work) sendAgain(p txnlog.Participant, sequence int64) {
+	w.s.effect(EndTxn{ID: w.id, Sequence: sequence, Participant: p, Commit: sequence != 0 && committed(w.value)})
+}
+
 // onePhase reports that the drive is the one-phase commit under way.
 func (w *work) onePhase(d *drive) bool {
 	e := w.volatile.ending
@@ -83,9 +88,11 @@ func (w *work) retryDue() {
 		if d.inFlight || d.nextTry > w.s.now.Mono {
 			continue
 		}
-		d.inFlight = true
+		d.inFlight, d.asked = true, d.sequence
 		if w.onePhase(d) {
 			w.sendOnePhase(d.fenced)
+		} else if d.again != nil {
+			w.sendAgain(*d.again, d.sequence)
 		} else if p := w.target(d.ref, d.sequence); p != nil {
 			w.sendEnd(*p, d.sequence)
 		}
@@ -111,7 +118,7 @@ func (w *work) target(ref ParticipantRef, sequence int64) *txnlog.Participant {
 // any more, because a later decision has replaced it, is dropped.
 func (s *step) endAnswered(ev EndAnswered) {
 	w := s.load(ev.ID)
-	d := w.volatile.drive(ev.Participant, ev.Sequence)
+	d := w.volatile.asked(ev.Participant, ev.Sequence)
 	if d == nil || w.value == nil {
 		return
 	}
@@ -131,11 +138,14 @@ func (s *step) endAnswered(ev EndAnswered) {
 		d.nextTry = s.now.Mono + s.m.cfg.backoff(d.attempts)
 		return
 	}
-	uncertain, onePhase := d.uncertain, w.onePhase(d)
-	w.volatile.stopDriving(ev.Participant, ev.Sequence)
-	w.nothingOpen(ev.Participant.ClusterID, ev.Participant)
+	ended, onePhase := *d, w.onePhase(d)
+	uncertain := d.uncertain
+	w.nothingOpen(d)
+	w.volatile.stopDriving(ended.ref, ended.sequence)
 	switch {
-	case ev.Sequence == 0:
+	case ended.again != nil:
+		w.againEnded(ended, ev.Answer)
+	case ended.sequence == 0:
 		w.leftoverEnded(ev.Participant, ev.Answer)
 	case onePhase:
 		w.onePhaseEnded(ev.Answer, uncertain)
@@ -145,11 +155,16 @@ func (s *step) endAnswered(ev EndAnswered) {
 }
 
 // nothingOpen notes that a participant has ended now. What a look has seen of it,
-// or sees that began before, is no news.
-func (w *work) nothingOpen(clusterID string, ref ParticipantRef) {
-	c := w.volatile.at(clusterID)
+// or sees that began before, is no news. One of the same name that began at another
+// time is another transaction (EndTxn below v5), and still open.
+func (w *work) nothingOpen(d *drive) {
+	told := d.again
+	if told == nil {
+		told = w.target(d.ref, d.sequence)
+	}
+	c := w.volatile.at(d.ref.ClusterID)
 	c.endedAt = w.s.now.Mono
-	if c.open != nil && c.open.ref() == ref {
+	if c.open != nil && c.open.ref() == d.ref && (told == nil || told.AuditTopic == "" || sameStart(*told, *c.open)) {
 		c.open = nil
 	}
 }
@@ -168,6 +183,45 @@ func (w *work) leftoverEnded(ref ParticipantRef, a EndAnswer) {
 		w.value.Leftovers = slices.DeleteFunc(w.value.Leftovers, func(p txnlog.Participant) bool { return refOf(p) == ref && !isHeuristic(p) })
 		w.persist(true)
 		return
+	}
+	w.persist(false)
+}
+
+// againEnded takes in how something has ended that the record calls ended already.
+// As decided, what was torn is so no more. Otherwise it is, also when it had been
+// told as complete: an outcome that was told does not turn, that of an only
+// participant neither.
+func (w *work) againEnded(d drive, a EndAnswer) {
+	v := w.value
+	ps, commit := v.Participants, committed(v)
+	if d.sequence == 0 {
+		ps, commit = v.Leftovers, false
+	}
+	i := slices.IndexFunc(ps, func(p txnlog.Participant) bool { return refOf(p) == d.ref && !isPending(p) })
+	if i < 0 {
+		return // an operator has forgotten it
+	}
+	p := &ps[i]
+	now := txnlog.ParticipantComplete
+	switch {
+	case a.Outcome == EndCommitted && !commit:
+		now = txnlog.ParticipantHeuristicCommit
+	case a.Outcome == EndAborted && commit:
+		now = txnlog.ParticipantHeuristicAbort
+	case a.Outcome == EndUnknown && isHeuristic(*p):
+		now = p.State
+	case a.Outcome == EndUnknown:
+		now = txnlog.ParticipantHeuristicUnknown
+	}
+	switch {
+	case now == p.State:
+		return
+	case now == txnlog.ParticipantComplete && d.sequence == 0:
+		v.Leftovers = slices.Delete(v.Leftovers, i, i+1)
+	default:
+		next := *d.again
+		next.State, next.Detail = now, a.Detail
+		*p = next
 	}
 	w.persist(false)
 }
@@ -260,14 +314,6 @@ func (w *work) settleIfEnded() bool {
 	v.State = completed(v)
 	w.complete()
 	return true
-}
-
-// pendingState is the state before every participant has ended as decided.
-func pendingState(v *txnlog.GlobalTransaction) txnlog.State {
-	if committed(v) {
-		return txnlog.StatePrepareCommit
-	}
-	return txnlog.StatePrepareAbort
 }
 
 // completed is the state after the decision.

@@ -41,7 +41,7 @@ func (s *step) load(id string) *work {
 // store hands the volatile state over. Every handler ends with it.
 func (w *work) store() {
 	v := w.volatile
-	if v.idle() && len(v.clusters) == 0 {
+	if v.idle() && len(v.clusters) == 0 && v.opened == 0 {
 		v = nil
 	}
 	w.s.out.Changes = append(w.s.out.Changes, setVolatile{id: w.id, volatile: v})

@@ -13,6 +13,7 @@ type volatile struct {
 	ending   *ending       // EndGlobalTxn under way and not decided
 	waiters  []waiter      // requests that wait for an outcome
 	clusters []clusterView // by cluster id
+	opened   int64         // when the session was opened here, monotonic; 0: before this coordinator
 }
 
 // check is an InitGlobalTxn whose participants are being asked.
@@ -93,7 +94,8 @@ func (v *volatile) deadline(value *txnlog.GlobalTransaction) (int64, bool) {
 	}
 	if value != nil && (v.ending == nil || v.ending.onePhase) {
 		for _, c := range v.clusters {
-			if c.open != nil && !c.driving(c.open.ref()) {
+			// As abortOpen: what the last decision names waits for the next look.
+			if c.open != nil && !c.driving(c.open.ref()) && decidedAbout(value, *c.open) == nil {
 				take(c.open.firstSeen + int64(value.TimeoutMillis))
 			}
 		}

@@ -61,6 +61,8 @@ func effectID(e gtc.Effect) string {
 		return e.ID
 	case gtc.Reply:
 		return e.ID
+	case gtc.Forgot:
+		return e.ID
 	}
 	return ""
 }
@@ -85,6 +87,8 @@ func (sh *shard) effect(e gtc.Effect) func() {
 				}
 			})
 		}
+	case gtc.Forgot:
+		return func() { sh.s.tellForgot(e) }
 	case gtc.TakeVotes:
 		return func() { sh.async(t, "vote", func(ctx context.Context) gtc.Event { return sh.takeVotes(ctx, e) }) }
 	case gtc.EndTxn:

@@ -11,11 +11,11 @@ import (
 // to the metrics and to the node's log, when the record is durable: what a crash
 // takes back has not happened, and happens again.
 type news struct {
-	id                      string
-	now                     *txnlog.GlobalTransaction
-	ended                   bool // for the first time
-	torn, forgot, leftovers []txnlog.Participant
-	refused                 []gtc.Vote // of now's participants, in order; nil when none was refused
+	id              string
+	now             *txnlog.GlobalTransaction
+	ended           bool // for the first time
+	torn, leftovers []txnlog.Participant
+	refused         []gtc.Vote // of now's participants, in order; nil when none was refused
 }
 
 // compare finds the news of a record, but for the votes.
@@ -28,7 +28,7 @@ func compare(id string, before, now *txnlog.GlobalTransaction) news {
 		before = &txnlog.GlobalTransaction{}
 	}
 	n.ended = ended(now) && (!ended(before) || before.Sequence != now.Sequence)
-	n.torn, n.forgot = newlyTorn(before, now), newlyOpen(before, now)
+	n.torn = newlyTorn(before, now)
 	for _, p := range now.Leftovers {
 		if p.State == txnlog.ParticipantPending && find(before.Leftovers, p) == nil {
 			n.leftovers = append(n.leftovers, p)
@@ -76,30 +76,6 @@ func newlyTorn(before, now *txnlog.GlobalTransaction) (torn []txnlog.Participant
 		}
 	}
 	return torn
-}
-
-// newlyOpen are the participants that had ended a decided transaction, as the
-// record before says, and have to be told again. One of which nobody knew how it
-// ended is none of them: an operator may have given it up while it was open.
-func newlyOpen(before, now *txnlog.GlobalTransaction) (open []txnlog.Participant) {
-	add := func(then, now []txnlog.Participant) {
-		for _, p := range now {
-			was := find(then, p)
-			if was == nil || p.State != txnlog.ParticipantPending && p.State != txnlog.ParticipantOrphaned {
-				continue
-			}
-			switch was.State {
-			case txnlog.ParticipantComplete, txnlog.ParticipantHeuristicCommit, txnlog.ParticipantHeuristicAbort:
-				open = append(open, p)
-			case txnlog.ParticipantPending, txnlog.ParticipantHeuristicUnknown, txnlog.ParticipantOrphaned:
-			}
-		}
-	}
-	if before.Sequence == now.Sequence {
-		add(before.Participants, now.Participants)
-	}
-	add(before.Leftovers, now.Leftovers)
-	return open
 }
 
 // reopened are the ids whose last transaction had ended and is pending again,
@@ -235,15 +211,21 @@ func (s *Service) tell(n news) {
 	for _, p := range n.torn {
 		s.tellTorn(n, p)
 	}
-	for _, p := range n.forgot {
-		s.metrics.forgot.WithLabelValues(p.ClusterID).Inc()
-		s.o.Logger.Warn().Str("global.transactional.id", n.id).Int64("sequence", n.now.Sequence).Str("cluster", p.ClusterID).
-			Str("decided", decision(n.now)).
-			Msg("a participant forgot: it had ended this transaction and shows it open again; it is told the decision again. " +
-				"Its __transaction_state was restored from a copy or has elected an unclean leader, so other transactions may have come undone as well: " +
-				"compare its data with the other clusters (kafka-global-transactions describe ID). " +
-				"Or a deposed broker has answered from its cache: then nothing is lost, and this ends by itself")
+}
+
+// tellForgot tells that a participant forgot an end, to the metrics and the log.
+func (s *Service) tellForgot(e gtc.Forgot) {
+	decided := "abort"
+	if e.Commit {
+		decided = "commit"
 	}
+	s.metrics.forgot.WithLabelValues(e.Participant.ClusterID).Inc()
+	s.o.Logger.Warn().Str("global.transactional.id", e.ID).Int64("sequence", e.Sequence).Str("cluster", e.Participant.ClusterID).
+		Str("decided", decided).
+		Msg("a participant forgot: it had ended this transaction and shows it open again; it is told the decision again. " +
+			"Its __transaction_state was restored from a copy or has elected an unclean leader, so other transactions may have come undone as well: " +
+			"compare its data with the other clusters (kafka-global-transactions verify ID). " +
+			"Or a deposed broker has answered from its cache: then nothing is lost, and this ends by itself")
 }
 
 func decision(v *txnlog.GlobalTransaction) string {

@@ -202,8 +202,16 @@ func (w *world) answer(i int8, r response) {
 		c.phase-- // ask again
 		return
 	case gtc.CodeNone:
+	case gtc.CodeUnknownID:
+		if w.mutant == sameSession && c.phase == waitsEnd {
+			c.stale, c.phase = c.session, wantsInit
+			c.txn, c.known, c.wantsOut, c.todo, c.waiting = -1, false, false, 0, 0
+			return
+		}
+		w.leave(i)
+		return
 	case gtc.CodeHeuristicOutcome, gtc.CodeFenced, gtc.CodeInvalidRequest, gtc.CodeInvalidTxnState,
-		gtc.CodeInvalidTimeout, gtc.CodeUnknownID, gtc.CodeOutcomeTooOld, gtc.CodeUnknownParticipant,
+		gtc.CodeInvalidTimeout, gtc.CodeOutcomeTooOld, gtc.CodeUnknownParticipant,
 		gtc.CodeClusterIDMismatch, gtc.CodeNotOptedIn, gtc.CodeParticipantUnauthorized, gtc.CodePolicyViolation:
 		w.leave(i)
 		return
@@ -318,13 +326,13 @@ func (w *world) atCluster(m message) message {
 }
 
 // hit notes an InitProducerId that aborts what is open. That of a client whose
-// session is newer is the protocol, and must tear nothing. That of an older
-// one, or a late copy, is the corner that the protocol cannot close with the
+// session is newer is the protocol, and must tear nothing; nor must its own, where
+// no copy of it comes late. That of an older one, or a late copy, is the corner that the protocol cannot close with the
 // brokers of today: it counts as somebody from outside, and must be reported. Where
 // prepared transactions are kept, there is no such corner.
 func (w *world) hit(owner int8, m message) {
 	x := &w.txns[owner]
-	if w.clusters[m.cluster].keepsPrepared || m.epoch == 0 || m.life > x.life || m.life == x.life && m.epoch > x.epoch {
+	if w.clusters[m.cluster].keepsPrepared || m.epoch == 0 || m.life > x.life || m.life == x.life && (m.epoch > x.epoch || m.epoch == x.epoch && !w.fine) {
 		return
 	}
 	w.fromOutside(owner, m.cluster, false)

@@ -93,6 +93,7 @@ func RuleSearches() []Search {
 		{withoutR5Record, v5[:1], single, 1, 1, never, budget{claims: 1, giveUps: 1}},
 		{readOnlyVote, v5, both, 1, 1, never, budget{deposals: 1}},
 		{unfencedOnePhase, v4, single, 1, 1, never, budget{claims: 1, scans: 1, ticks: -1, more: 1}},
+		{sameSession, v5, both, 1, 1, never, budget{claims: 1, late: 1}},
 		{initWithoutKeep, v5, both, 2, 1, never, budget{}},
 		{abortsAnyKept, v5, both, 2, 1, never, budget{}},
 		{endsAnyKept, v5[:1], single, 2, 1, never, budget{scans: 1, ticks: -1}},

@@ -132,6 +132,7 @@ var actions = [...]func(w *world, m move){
 		w.budget.deposals--
 		c := w.clusters[m.a]
 		w.deposed[m.a] = &c
+		w.looksOnly = w.looksOnly&^(1<<m.a) | uint8(m.b)<<m.a
 	},
 	mvLearn: func(w *world, m move) { w.deposed[m.a] = nil },
 	mvStranger: func(w *world, m move) {

@@ -165,7 +165,7 @@ func (w *world) sent(h int8, o endOrder, e *verdict.Ending) bool {
 // coordinator cannot append it.
 func (w *world) keep(m *message) {
 	c := &w.clusters[m.order.cluster]
-	if w.deposed[m.order.cluster] != nil {
+	if w.deposedFor(m.order.cluster) != nil {
 		m.code, m.producer, m.kept = concurrent, again, again
 		return
 	}
@@ -202,7 +202,11 @@ func (w *world) carryOn(e *verdict.Ending, o endOrder) {
 		case ask == verdict.AskBroker, ask == verdict.AskBrokerAnew:
 			e.Connected(c.version, bumps, c.keepsPrepared)
 		case ask == verdict.AskState:
-			e.Seen(w.asked(o.cluster).view())
+			seen := w.deposedFor(o.cluster) // the state is asked where EndTxn goes
+			if seen == nil {
+				seen = c
+			}
+			e.Seen(seen.view())
 		case ask == verdict.AskEnd:
 			o.version = e.Version()
 			code, next := w.execute(o, producerOf(e.Pair().ProducerID, e.Pair().ProducerEpoch))

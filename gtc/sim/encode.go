@@ -21,7 +21,7 @@ func (w *world) encode(b []byte) []byte {
 			b = c.encode(append(b, 1))
 		}
 		if c := w.deposed[k]; c != nil {
-			b = c.encode(append(b, 2))
+			b = c.encode(append(b, 2, w.looksOnly>>k&1))
 		}
 	}
 	for h := range w.hosts {
@@ -123,6 +123,8 @@ func encodeEffect(b []byte, e gtc.Effect) []byte {
 		return responseOf(e.Response).encode(append(b, 0, byte(e.Request)))
 	case gtc.EndTxn:
 		return orderOf(e).encode(append(b, 1))
+	case gtc.Forgot:
+		return append(b, 4)
 	case gtc.CheckParticipants:
 		return append(b, 2, byte(e.Attempt))
 	case gtc.TakeVotes:

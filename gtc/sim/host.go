@@ -167,6 +167,9 @@ func (w *world) carryOut(h int8, out gtc.Output) {
 		t.lazy = nil
 	}
 	for _, e := range out.Effects {
+		if r, ok := e.(gtc.Reply); ok {
+			w.checkTornTold(t, r)
+		}
 		if t.last > t.durable && !w.mutant.leavesEarly(e) {
 			t.held = append(t.held, held{after: t.last, effect: e})
 		} else {
@@ -216,6 +219,7 @@ func (w *world) effect(h int8, e gtc.Effect) {
 		answer := responseOf(resp)
 		answer.life = w.ledger.life
 		w.reply(c, answer)
+	case gtc.Forgot: // for the metrics
 	case gtc.CheckParticipants:
 		t.checks = append(t.checks, e)
 		if !w.fine {

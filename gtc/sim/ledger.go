@@ -162,19 +162,23 @@ func (w *world) forgotten(last *txnlog.Record) {
 	}
 }
 
-// tornIsKept: what is torn stays in the log until an operator forgets it, or until
-// its participant is open after all and is told once more.
+// tornIsKept: what is torn stays torn in the log until an operator forgets it, or
+// until its participant, which was open after all, has ended as decided. That it is
+// told again changes nothing.
 func (w *world) tornIsKept(last *txnlog.Record, now *txnlog.GlobalTransaction) {
 	if last == nil || !gtc.Torn(last.Value) {
 		return
 	}
-	before := slices.Concat(last.Value.Participants, last.Value.Leftovers)
-	for _, p := range before {
+	v := last.Value
+	commit := v.State == txnlog.StatePrepareCommit || v.State == txnlog.StateCompleteCommit
+	for i, p := range slices.Concat(v.Participants, v.Leftovers) {
 		kept := func(n txnlog.Participant) bool {
-			told := n.State == txnlog.ParticipantPending || n.State == txnlog.ParticipantOrphaned
-			return n.ClusterID == p.ClusterID && n.ProducerID == p.ProducerID && n.ProducerEpoch == p.ProducerEpoch && (n.State.Heuristic() || told)
+			return n.ClusterID == p.ClusterID && n.ProducerID == p.ProducerID && n.ProducerEpoch == p.ProducerEpoch && n.State.Heuristic()
 		}
 		if !p.State.Heuristic() || slices.ContainsFunc(slices.Concat(now.Participants, now.Leftovers), kept) {
+			continue
+		}
+		if w.hasEnded(p, v.Sequence, commit && i < len(v.Participants)) {
 			continue
 		}
 		if !w.ledger.forgiven {
@@ -183,6 +187,25 @@ func (w *world) tornIsKept(last *txnlog.Record, now *txnlog.GlobalTransaction) {
 		}
 		defer func() { w.ledger.forgiven = false }()
 	}
+}
+
+// hasEnded: the participant has ended so in truth, at least once.
+func (w *world) hasEnded(p txnlog.Participant, sequence int64, commit bool) bool {
+	k := clusterOf(p.ClusterID)
+	if w.ledger.wentBack&(1<<k) != 0 {
+		return true // and forgotten that
+	}
+	t := w.meantBy(endOrder{
+		cluster: k, producer: producerOf(p.ProducerID, p.ProducerEpoch), start: startOf(p.StartMillis), sequence: sequence,
+	})
+	if t < 0 {
+		return false
+	}
+	ended := w.txns[t].aborted
+	if commit {
+		ended = w.txns[t].committed
+	}
+	return ended&(1<<k) != 0
 }
 
 // recordedOne takes one participant of a decision in.
@@ -359,6 +382,24 @@ func (w *world) told(c call, r gtc.Response, owner bool) {
 	}
 	w.checkSilent(c.txn, x, r)
 	w.checkAtomic(c.txn)
+}
+
+// checkTornTold: what is torn is told so, under whatever number its client asks
+// (C-ATOM-2). Below EndTxn v5 a name may be another transaction's.
+func (w *world) checkTornTold(t *term, r gtc.Reply) {
+	i := slices.IndexFunc(t.calls, func(c call) bool { return c.request == r.Request })
+	v := t.machine.Value(globalID)
+	if i < 0 || t.calls[i].txn < 0 || r.Response.Code != gtc.CodeNone || r.Response.Outcome == gtc.OutcomeUnknown || v == nil {
+		return
+	}
+	x := &w.txns[t.calls[i].txn]
+	for _, p := range slices.Concat(v.Participants, v.Leftovers) {
+		k := clusterOf(p.ClusterID)
+		if p.State.Heuristic() && p.EndTxnVersion >= bumps && x.life == w.ledger.life && x.listed&(1<<k) != 0 && w.ledger.wentBack&(1<<k) == 0 &&
+			x.producers[k] == producerOf(p.ProducerID, p.ProducerEpoch) {
+			w.violate("transaction %d is told outcome %d with code 0, and the record says %s", t.calls[i].txn, r.Response.Outcome, recordText(txnlog.Record{Value: v}))
+		}
+	}
 }
 
 // unwritten are the listed participants without a record.

@@ -297,7 +297,7 @@ func (w *world) faults(b []move) []move {
 		for k := range int8(w.n) {
 			// Below EndTxn v5 a state names no transaction, see KIP.md.
 			if c := &w.clusters[k]; c.known && c.version >= bumps && w.deposed[k] == nil {
-				b = append(b, move{mvDepose, k, 0})
+				b = append(b, move{mvDepose, k, 0}, move{mvDepose, k, 1})
 			}
 		}
 	}

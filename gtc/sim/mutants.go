@@ -63,6 +63,10 @@ const (
 	// endsAnyKept ends whatever the coordinator is given when it takes a transaction
 	// over. Chance finds it once in twenty thousand worlds, the search at once.
 	endsAnyKept Mutant = "ends-any-kept"
+	// sameSession goes on in its session when an outcome is called lost: a copy of the
+	// question may be under way, and be decided to commit beside the InitProducerId that
+	// follows. Chance does not find it in forty thousand worlds, the search at once.
+	sameSession Mutant = "same-session-after-a-lost-outcome"
 	// expiredIsAborted presumes abort of what an expired id has decided.
 	expiredIsAborted Mutant = "expired-is-aborted"
 )

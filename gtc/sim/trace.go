@@ -38,6 +38,9 @@ func (w *world) describe(m move) string {
 			[...]string{"InitProducerId", "EndTxn(abort)", "InitProducerId with the expected epoch", "EndTxn(commit)"}[m.b])
 	case m.kind == mvMarkers, m.kind == mvDown, m.kind == mvUp, m.kind == mvKeepCopy, m.kind == mvGoBack,
 		m.kind == mvDepose, m.kind == mvLearn:
+		if m.kind == mvDepose && m.b == 1 {
+			name += ", and looks alone reach it"
+		}
 		return fmt.Sprintf("%s: %s", clusterIDs[m.a], name)
 	}
 	return fmt.Sprintf("host %d: %s", m.a, name)

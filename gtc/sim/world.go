@@ -32,12 +32,15 @@ type world struct {
 	clusters [maxClusters]cluster
 	copies   [maxClusters]*cluster // never changed, see goBack
 	deposed  [maxClusters]*cluster // never changed, see asked
-	hosts    [2]host
-	clients  [maxClients]client
-	log      partition
-	txns     []txn
-	bag      []message // under way, in the order of sending
-	budget   budget
+	// looksOnly: clusters of which looks alone reach the deposed one. Requests go over
+	// connections of their own, and another one has learned already.
+	looksOnly uint8
+	hosts     [2]host
+	clients   [maxClients]client
+	log       partition
+	txns      []txn
+	bag       []message // under way, in the order of sending
+	budget    budget
 	// told is the checker's memory beyond single transactions.
 	ledger ledger
 	// bad is the first promise that was broken.
@@ -232,8 +235,17 @@ func (w *world) asked(k int8) *cluster {
 	return &w.clusters[k]
 }
 
+// deposedFor is the deposed transaction coordinator that requests reach which end
+// something, nil when there is none.
+func (w *world) deposedFor(k int8) *cluster {
+	if w.looksOnly&(1<<k) != 0 {
+		return nil
+	}
+	return w.deposed[k]
+}
+
 func (w *world) endTxn(o endOrder, by producer) (code, producer) {
-	d := w.deposed[o.cluster]
+	d := w.deposedFor(o.cluster)
 	if d == nil || w.clusters[o.cluster].down {
 		return w.clusters[o.cluster].endTxn(by, o.commit)
 	}
