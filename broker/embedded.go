@@ -36,6 +36,7 @@ type Embedded struct {
 	ln        *memoryListener
 	storage   *storage
 	syncs     syncs
+	opening   chan struct{} // a place for each batch that is being opened
 	clusterID string
 	// superUser is the name of the node's own clients, which kfake lets do
 	// everything; empty: it lets everybody, because there is no authorizer.
@@ -84,7 +85,7 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			opts = append(opts, kfake.SyncWrites())
 		}
 	}
-	e := &Embedded{ln: ln, storage: store, deletions: newDeletions(cfg.LogDir), syncs: syncs{waiting: map[chan struct{}]*member{}}, clusterID: clusterID}
+	e := &Embedded{ln: ln, storage: store, deletions: newDeletions(cfg.LogDir), opening: newOpening(), syncs: syncs{waiting: map[chan struct{}]*member{}}, clusterID: clusterID}
 	opts = append(opts, e.accessControl(cfg)...)
 	if e.cluster, err = kfake.NewCluster(opts...); err != nil {
 		store.close()

@@ -25,13 +25,10 @@ const (
 	// to some sixty times its bytes when it is parsed, so what 100 MiB of
 	// produced records may be, a list of topics may not.
 	maxControlBytes = 512 << 10
-	// maxElements bounds the elements of all arrays of such a request. kfake
-	// does one thing after the other, and a hundred thousand topics without a
-	// name would keep all clients waiting.
+	// maxElements bounds the elements of all arrays of a request. kfake does one
+	// thing after the other, and a hundred thousand topics without a name would
+	// keep all clients waiting.
 	maxElements = 20_000
-	// maxProduceTopics bounds the one array of Produce of which the same is
-	// true.
-	maxProduceTopics = 100_000
 	// chunkBytes is how much of a frame is read, and allocated, at a time: a
 	// length of 100 MiB alone costs its sender 100 MiB.
 	chunkBytes = 64 << 10
@@ -152,8 +149,8 @@ func parseRequest(raw []byte, apis apiTable) (*request, error) {
 		return nil, frameErrorf("the header of %s version %d does not parse", req.name(), req.version)
 	}
 	req.bodyAt = len(raw) - len(r.Src)
-	if kmsg.Key(req.key) == kmsg.Produce && produceTopics(req.version, r.Src) > maxProduceTopics {
-		return nil, frameErrorf("Produce names more than %d topics", maxProduceTopics)
+	if kmsg.Key(req.key) == kmsg.Produce && produced(req.version, r.Src, maxElements) > maxElements {
+		return nil, frameErrorf("Produce names more than %d topics and partitions", maxElements)
 	}
 	if err := body.ReadFrom(r.Src); err != nil {
 		return nil, frameErrorf("%s version %d does not parse: %v", req.name(), req.version, err)
@@ -190,22 +187,6 @@ func elements(v reflect.Value, enough int) int {
 		}
 	}
 	return n
-}
-
-// produceTopics reads how many topics a Produce claims to have.
-func produceTopics(version int16, body []byte) int32 {
-	r := kbin.Reader{Src: body}
-	if version >= 9 {
-		r.CompactNullableString()
-	} else if version >= 3 {
-		r.NullableString()
-	}
-	r.Int16() // acks
-	r.Int32() // timeout
-	if version >= 9 {
-		return r.CompactArrayLen()
-	}
-	return r.ArrayLen()
 }
 
 // withVersion gives the frame with another version and the same body.

@@ -110,19 +110,34 @@ func TestOnlyProduceMayBeLarge(t *testing.T) {
 	}
 }
 
-func TestProduceOfVeryManyTopicsIsRefused(t *testing.T) {
-	for version := int16(3); version <= 12; version++ {
-		req := kmsg.NewPtrProduceRequest()
-		req.Version, req.TransactionID = version, kmsg.StringPtr("t")
-		req.Topics = make([]kmsg.ProduceRequestTopic, maxProduceTopics+1)
-		raw := kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)
-		if _, err := parseRequest(raw, allAPIs()); err == nil {
-			t.Errorf("version %d: accepted", version)
-		}
-		req.Topics = req.Topics[:maxProduceTopics]
-		raw = kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)
-		if _, err := parseRequest(raw, allAPIs()); err != nil {
-			t.Errorf("version %d: %v", version, err)
+// Six bytes name a partition; three million of them took nine seconds and two
+// gigabytes.
+func TestProduceOfVeryManyTopicsOrPartitionsIsRefused(t *testing.T) {
+	for version := int16(3); version <= 13; version++ {
+		for name, shape := range map[string]struct{ topics, each int }{
+			"topics": {maxElements, 0}, "partitions": {1, maxElements - 1}, "both": {maxElements / 2, 1},
+		} {
+			req := kmsg.NewPtrProduceRequest()
+			req.Version, req.TransactionID = version, kmsg.StringPtr("t")
+			parses := func() error {
+				_, err := parseRequest(kmsg.NewRequestFormatter().AppendRequest(nil, req, 1), allAPIs())
+				return err
+			}
+			for range shape.topics {
+				topic := kmsg.NewProduceRequestTopic()
+				topic.Topic = "t"
+				topic.Partitions = make([]kmsg.ProduceRequestTopicPartition, shape.each)
+				topic.UnknownTags.Set(7, []byte("tag"))
+				req.Topics = append(req.Topics, topic)
+			}
+			if err := parses(); err != nil {
+				t.Errorf("version %d, %s: %v", version, name, err)
+			}
+			last := &req.Topics[len(req.Topics)-1]
+			last.Partitions = append(last.Partitions, kmsg.ProduceRequestTopicPartition{Records: []byte("r")})
+			if err := parses(); err == nil {
+				t.Errorf("version %d: one more than %d %s is accepted", version, maxElements, name)
+			}
 		}
 	}
 }

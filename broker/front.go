@@ -82,7 +82,7 @@ type Front struct {
 	perIP     map[string]int32 // connections of Serve
 	running   sync.WaitGroup   // connections and listeners
 
-	internalIDs recent[[16]byte, bool] // of topics: whether they are internal
+	topics recent[[16]byte, string] // their names, which an id keeps
 }
 
 // NewFront asks the embedded broker what it serves and makes a front for it.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/broker"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
+	"github.com/kafka-gtc/kafka-gtc/broker/durable"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -45,39 +46,39 @@ func withCoordinator(c broker.Coordinator) nodeOption {
 
 // startNode starts a node in memory unless the overrides name a data
 // directory.
-func startNode(t *testing.T, overrides []string, opts ...nodeOption) *node {
-	t.Helper()
+func startNode(tb testing.TB, overrides []string, opts ...nodeOption) *node {
+	tb.Helper()
 	overrides = append([]string{"listeners=PLAINTEXT://127.0.0.1:0", "log.dirs="}, overrides...)
 	cfg, err := config.Load("", overrides)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return startConfigured(t, cfg, opts...)
+	return startConfigured(tb, cfg, opts...)
 }
 
-func startConfigured(t *testing.T, cfg *config.Config, opts ...nodeOption) *node {
-	t.Helper()
+func startConfigured(tb testing.TB, cfg *config.Config, opts ...nodeOption) *node {
+	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	port := ln.Addr().(*net.TCPAddr).Port
-	log := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
+	log := zerolog.New(zerolog.NewTestWriter(tb)).Level(zerolog.WarnLevel)
 	o := broker.Options{
 		Config: cfg, Node: broker.Node{ID: cfg.NodeID, Host: "127.0.0.1", Port: int32(port)},
 		Now: time.Now, Log: log,
 	}
 	if cfg.Roles.Broker {
-		if o.Embedded, err = broker.OpenEmbedded(cfg, o.Node, nil, log); err != nil {
-			t.Fatal(err)
+		if o.Embedded, err = broker.OpenEmbedded(cfg, o.Node, repair(log), log); err != nil {
+			tb.Fatal(err)
 		}
 	}
 	for _, opt := range opts {
 		opt(&o)
 	}
-	front, err := broker.NewFront(t.Context(), o)
+	front, err := broker.NewFront(tb.Context(), o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- front.Serve(ln) }()
@@ -86,49 +87,57 @@ func startConfigured(t *testing.T, cfg *config.Config, opts ...nodeOption) *node
 		ctx, cancel := context.WithTimeout(context.Background(), n.grace)
 		defer cancel()
 		if err := front.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Shutdown: %v", err)
+			tb.Errorf("Shutdown: %v", err)
 		}
 		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
+			tb.Errorf("Serve: %v", err)
 		}
 		if o.Embedded != nil {
 			o.Embedded.Close()
 		}
 	})
-	t.Cleanup(n.stop)
+	tb.Cleanup(n.stop)
 	return n
 }
 
-func (n *node) client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
-	t.Helper()
+// repair mends a data directory before the embedded broker opens it.
+func repair(log zerolog.Logger) func(dir string) error {
+	return func(dir string) error {
+		_, err := durable.Repair(dir, time.Now(), log)
+		return err
+	}
+}
+
+func (n *node) client(tb testing.TB, opts ...kgo.Opt) *kgo.Client {
+	tb.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(n.addr), kgo.MaxVersions(wire.Versions()), kgo.RequestRetries(0),
 	}, opts...)...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(cl.Close)
+	tb.Cleanup(cl.Close)
 	return cl
 }
 
 // raw is a connection that speaks frames.
 type raw struct {
-	t *testing.T
+	t testing.TB
 	net.Conn
 	in *bufio.Reader
 }
 
-func (n *node) dial(t *testing.T) *raw {
-	t.Helper()
+func (n *node) dial(tb testing.TB) *raw {
+	tb.Helper()
 	c, err := net.Dial("tcp", n.addr)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
+	tb.Cleanup(func() { _ = c.Close() })
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return &raw{t: t, Conn: c, in: bufio.NewReader(c)}
+	return &raw{t: tb, Conn: c, in: bufio.NewReader(c)}
 }
 
 func frameOf(req kmsg.Request, correlationID int32) []byte {
@@ -156,19 +165,19 @@ func (r *raw) receive() (int32, []byte, error) {
 }
 
 // ask sends a request and decodes its answer.
-func ask[R kmsg.Response](t *testing.T, r *raw, req kmsg.Request) R {
-	t.Helper()
+func ask[R kmsg.Response](tb testing.TB, r *raw, req kmsg.Request) R {
+	tb.Helper()
 	r.send(frameOf(req, 7))
 	id, rest, err := r.receive()
 	if err != nil || id != 7 {
-		t.Fatalf("the answer to %s: id %d, %v", wire.NameForKey(req.Key()), id, err)
+		tb.Fatalf("the answer to %s: id %d, %v", wire.NameForKey(req.Key()), id, err)
 	}
 	resp := req.ResponseKind()
 	if resp.IsFlexible() && resp.Key() != 18 {
 		rest = rest[1:]
 	}
 	if err := resp.ReadFrom(rest); err != nil {
-		t.Fatalf("the answer to %s: %v", wire.NameForKey(req.Key()), err)
+		tb.Fatalf("the answer to %s: %v", wire.NameForKey(req.Key()), err)
 	}
 	return resp.(R)
 }

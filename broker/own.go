@@ -29,19 +29,21 @@ func (f *Front) internalTopic(name string) bool {
 // nodesOwn is what is said of the node's own topics.
 const nodesOwn = "the topic is this node's own: clients may read it and change nothing of it"
 
-// internalID is internalTopic of a topic's id, which is a topic's for good.
-func (f *Front) internalID(id [16]byte) bool {
-	internal, known := f.internalIDs.get(id)
+// internalID is internalTopic of a topic's id.
+func (f *Front) internalID(id [16]byte) bool { return f.internalTopic(f.topicOf(id)) }
+
+// topicOf is the name of a topic; empty: there is none of the id.
+func (f *Front) topicOf(id [16]byte) string {
+	name, known := f.topics.get(id)
 	if known {
-		return internal
+		return name
 	}
 	info := f.opts.Embedded.cluster.TopicIDInfo(id)
 	if info == nil {
-		return false
+		return ""
 	}
-	internal = f.internalTopic(info.Topic)
-	f.internalIDs.put(id, internal)
-	return internal
+	f.topics.put(id, info.Topic)
+	return info.Topic
 }
 
 // claims says that a transactional id is one of the coordinator's.

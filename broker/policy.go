@@ -86,7 +86,7 @@ func policiesOfData() map[kmsg.Key]policy {
 		kmsg.DescribeCluster:  {asks: everybody},
 
 		// Records.
-		kmsg.Produce: {asks: on(topic, txnID), keeps: true, denied: (*Front).denyTransaction, guard: guards((*Front).guardProduce), route: plain((*Front).routeProduce)},
+		kmsg.Produce: {asks: on(topic, txnID), keeps: true, denied: (*Front).denyTransaction, guard: guards((*Front).guardProduce), route: (*Front).routeProduce},
 		kmsg.Fetch:   {asks: on(topic), route: (*Front).routeFetch},
 
 		kmsg.ListOffsets:             {asks: on(topic)},

@@ -269,10 +269,10 @@ func TestATwoPhaseTransactionHasNoTimeout(t *testing.T) {
 	}
 }
 
-func createTopic(t *testing.T, cl *kgo.Client, topic string) {
-	t.Helper()
-	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 2, 1, nil, topic); err != nil {
-		t.Fatal(err)
+func createTopic(tb testing.TB, cl *kgo.Client, topic string) {
+	tb.Helper()
+	if _, err := kadm.NewClient(cl).CreateTopic(tb.Context(), 2, 1, nil, topic); err != nil {
+		tb.Fatal(err)
 	}
 }
 

@@ -230,7 +230,8 @@ func (f *Front) routeEndTxn(_ *conn, req *request) plan {
 	}
 }
 
-func (f *Front) routeProduce(body *kmsg.ProduceRequest) plan {
+// routeProducer lets a Produce through when its producers are who they say.
+func (f *Front) routeProducer(body *kmsg.ProduceRequest) plan {
 	refused := f.opts.Embedded.producers.checkProduce(f.ctx, body)
 	switch {
 	case refused == nil:

@@ -81,6 +81,15 @@ func (c *Cluster) Pause(ctx context.Context) error { return c.do(ctx, "pause") }
 // than its session the broker has to register again before it leads anything.
 func (c *Cluster) Resume(ctx context.Context) error { return c.do(ctx, "resume") }
 
+// Copy copies the cluster's data as they are at one instant, for Restore. It
+// takes the place of an earlier copy.
+func (c *Cluster) Copy(ctx context.Context) error { return c.do(ctx, "copy") }
+
+// Restore puts the copy in place of the data of a cluster that is killed or
+// stopped: started again, it has forgotten all that came after the copy. The copy
+// stays, and can be restored again.
+func (c *Cluster) Restore(ctx context.Context) error { return c.do(ctx, "restore") }
+
 // Down ends the cluster and deletes its data.
 func (c *Cluster) Down(ctx context.Context) error { return c.do(ctx, "down") }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,33 @@ func TestFaults(t *testing.T) {
 		call(t, c.Resume)
 		if !answers(t, cl, patience) {
 			t.Error("the cluster does not answer after the pause")
+		}
+	})
+	t.Run("a restored cluster has what was there at the copy and nothing else", func(t *testing.T) {
+		if err := c.Restore(t.Context()); err == nil {
+			t.Error("a running cluster was restored")
+		}
+		cl := client(t, c)
+		createTopic(t, cl, "before-the-copy")
+		call(t, c.Copy)
+		createTopic(t, cl, "after-the-copy") // a copied cluster goes on
+		call(t, c.Kill)
+		call(t, c.Restore)
+		call(t, c.Start)
+		adm := kadm.NewClient(client(t, c))
+		eventually(t, func() error {
+			topics, err := adm.ListTopics(t.Context())
+			if err == nil && (!topics.Has("before-the-copy") || topics.Has("after-the-copy")) {
+				err = fmt.Errorf("topics after the restore: %v, want %q and not %q", topics.Names(), "before-the-copy", "after-the-copy")
+			}
+			return err
+		})
+	})
+	t.Run("a cluster without a copy is not restored", func(t *testing.T) {
+		uncopied := up(t, "profile-uncopied", cluster.V44)
+		call(t, uncopied.Kill)
+		if err := uncopied.Restore(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no copy") {
+			t.Errorf("Restore = %v, want that there is no copy", err)
 		}
 	})
 	t.Run("up heals what a test has left stopped or paused", func(t *testing.T) {
