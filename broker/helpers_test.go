@@ -4,9 +4,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/kafka-gtc/kafka-gtc/wire"
+	"github.com/kafka-gtc/kafka-gtc/broker/internal/attacktest"
 )
 
 func testLog(t *testing.T) zerolog.Logger {
@@ -14,12 +13,7 @@ func testLog(t *testing.T) zerolog.Logger {
 	return zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
 }
 
-// defaultRequest is a request as its constructor makes it.
-func defaultRequest(key, version int16) kmsg.Request {
-	if req, ours := wire.RequestForKey(key, version); ours {
-		return req
-	}
-	req := kmsg.RequestForKey(key)
-	req.SetVersion(version)
-	return req
-}
+var (
+	defaultRequest = attacktest.Default
+	batch          = attacktest.Batch
+)

@@ -3,7 +3,6 @@ package broker_test
 import (
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"io"
 	"net"
 	"slices"
@@ -140,23 +139,6 @@ func batchOf(producerID int64) []byte {
 			b.Attributes = 0x10 // transactional
 		}
 	})
-}
-
-// batch is a record batch of one record, changed before its checksum is made.
-func batch(change func(*kmsg.RecordBatch)) []byte {
-	b := kmsg.NewRecordBatch()
-	b.Magic, b.NumRecords, b.ProducerID, b.FirstSequence = 2, 1, -1, 0
-	r := kmsg.NewRecord()
-	r.Value = []byte("v")
-	record := r.AppendTo(nil)
-	r.Length = int32(len(record) - 1)
-	b.Records = r.AppendTo(nil)
-	change(&b)
-	raw := b.AppendTo(nil)
-	b.Length = int32(len(raw) - 12)
-	raw = b.AppendTo(nil)
-	b.CRC = int32(crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
-	return b.AppendTo(nil)
 }
 
 // filledRequests are requests of which kfake does more than refuse them.

@@ -2,7 +2,6 @@ package broker_test
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,127 +16,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/broker"
+	"github.com/kafka-gtc/kafka-gtc/broker/internal/attacktest"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
-
-// names are what a filled request names.
-type names struct {
-	topic, group string
-	topicID      [16]byte
-	txnID        string // empty: none
-	producer     int64
-	epoch        int16
-	yes          bool   // the value of all that is yes or no
-	limit        string // of max.message.bytes; empty: 1
-}
-
-// filledRequest is a request of a version in which every field names something,
-// and every array has one element.
-func filledRequest(key, version int16, n names) kmsg.Request {
-	req := defaultRequest(key, version)
-	n.fill(reflect.ValueOf(req).Elem(), "")
-	req.SetVersion(version)
-	return req
-}
-
-func (n names) fill(v reflect.Value, field string) {
-	switch v.Kind() { //nolint:exhaustive // the others are not in requests
-	case reflect.Struct:
-		if d, ok := v.Addr().Interface().(interface{ Default() }); ok {
-			d.Default()
-		}
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && f.Name != "Version" && f.Name != "UnknownTags" {
-				n.fill(v.Field(i), f.Name)
-			}
-		}
-	case reflect.Pointer:
-		if strings.HasPrefix(field, "Transaction") && n.txnID == "" {
-			return
-		}
-		v.Set(reflect.New(v.Type().Elem()))
-		n.fill(v.Elem(), field)
-	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			if field == "Records" {
-				v.SetBytes(batch(func(b *kmsg.RecordBatch) {
-					b.ProducerID, b.ProducerEpoch = n.producer, n.epoch
-					if n.txnID != "" {
-						b.Attributes = 0x10
-					}
-				}))
-			}
-			return
-		}
-		if field == "Assignment" {
-			return // the broker's choice
-		}
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		n.fill(v.Index(0), strings.TrimSuffix(field, "s"))
-	case reflect.Array:
-		if strings.HasPrefix(field, "TopicID") {
-			v.Set(reflect.ValueOf(n.topicID).Convert(v.Type()))
-		}
-	case reflect.String:
-		v.SetString(n.text(field))
-	case reflect.Bool:
-		v.SetBool(n.yes)
-	case reflect.Int8:
-		switch field {
-		case "ResourceType", "ResourcePatternType", "PermissionType", "Operation":
-			v.SetInt(2) // a topic, a name, to allow, and all
-			if field == "ResourcePatternType" || field == "PermissionType" {
-				v.SetInt(3)
-			}
-		}
-	case reflect.Int16:
-		switch field {
-		case "ProducerEpoch":
-			v.SetInt(int64(n.epoch))
-		case "Acks":
-			v.SetInt(-1)
-		case "ReplicationFactor":
-			v.SetInt(1)
-		}
-	case reflect.Int32:
-		switch {
-		case strings.HasSuffix(field, "Millis"):
-			v.SetInt(1000)
-		case field == "MaxBytes" || field == "PartitionMaxBytes":
-			v.SetInt(1 << 20)
-		case field == "Count" || field == "NumPartitions":
-			v.SetInt(5)
-		}
-	case reflect.Int64:
-		switch {
-		case strings.HasPrefix(field, "ProducerID"):
-			v.SetInt(n.producer)
-		case field == "Offset" || field == "Timestamp":
-			v.SetInt(-1)
-		}
-	}
-}
-
-func (n names) text(field string) string {
-	switch {
-	case strings.HasPrefix(field, "Topic") || field == "ResourceName" || field == "SubscribedTopicRegex":
-		return n.topic
-	case strings.HasPrefix(field, "Transaction") || field == "GlobalTransactionalID":
-		return n.txnID
-	case strings.HasPrefix(field, "Group") || strings.HasPrefix(field, "CoordinatorKey"):
-		return n.group
-	case field == "Principal":
-		return "User:x"
-	case field == "Host":
-		return "*"
-	case field == "Name":
-		return "max.message.bytes"
-	case field == "Value":
-		return cmp.Or(n.limit, "1")
-	}
-	return "x"
-}
 
 // served are the keys and versions of a node, as ApiVersions shows them.
 func served(t *testing.T, r *raw) map[int16][]int16 {
@@ -257,22 +139,22 @@ func TestNoRequestChangesWhatIsTheNodesOwn(t *testing.T) {
 		claim := described["__gtc-0"]
 		for _, version := range versions {
 			for _, topic := range []string{txnlog.Topic, "__consumer_offsets", "orders"} {
-				for _, as := range []names{
-					{txnID: "__gtc-0", producer: claim.ProducerID, epoch: claim.ProducerEpoch},
-					{txnID: "__gtc-0", producer: claim.ProducerID, epoch: claim.ProducerEpoch, yes: true},
-					{txnID: "evil", producer: evil.pid, epoch: evil.epoch, yes: true},
-					{txnID: "evil", producer: claim.ProducerID, epoch: claim.ProducerEpoch},
-					{producer: claim.ProducerID, epoch: claim.ProducerEpoch + 100},
+				for _, as := range []attacktest.Names{
+					{TxnID: "__gtc-0", Producer: claim.ProducerID, Epoch: claim.ProducerEpoch},
+					{TxnID: "__gtc-0", Producer: claim.ProducerID, Epoch: claim.ProducerEpoch, Yes: true},
+					{TxnID: "evil", Producer: evil.pid, Epoch: evil.epoch, Yes: true},
+					{TxnID: "evil", Producer: claim.ProducerID, Epoch: claim.ProducerEpoch},
+					{Producer: claim.ProducerID, Epoch: claim.ProducerEpoch + 100},
 				} {
-					if key == int16(kmsg.TxnOffsetCommit) && as.txnID == "evil" {
+					if key == int16(kmsg.TxnOffsetCommit) && as.TxnID == "evil" {
 						continue // what it leaves in the offsets topic belongs there
 					}
 					if topic == "orders" {
-						as.limit = "1000000" // records must be able to reach it
+						as.Limit = "1000000" // records must be able to reach it
 					}
-					as.topic, as.topicID, as.group = topic, all[topic].ID, "__gtc-coordinators"
+					as.Topic, as.TopicID, as.Group = topic, all[topic].ID, "__gtc-coordinators"
 					for _, byName := range []bool{true, false} {
-						req := filledRequest(key, version, as)
+						req := attacktest.Filled(key, version, as)
 						if d, ok := req.(*kmsg.DeleteTopicsRequest); ok && !byName && version >= 6 {
 							d.Topics[0].Topic = nil
 						} else if ok && version >= 6 {
@@ -366,9 +248,9 @@ func TestARequestWithoutRightsIsRefused(t *testing.T) {
 		asks, _ := broker.AsksOf(key)
 		for _, version := range versions {
 			for _, yes := range []bool{false, true} {
-				req := filledRequest(key, version, names{
-					topic: secret, topicID: topics[secret].ID, group: secret, txnID: secret,
-					producer: given.ProducerID, epoch: given.ProducerEpoch, yes: yes,
+				req := attacktest.Filled(key, version, attacktest.Names{
+					Topic: secret, TopicID: topics[secret].ID, Group: secret, TxnID: secret,
+					Producer: given.ProducerID, Epoch: given.ProducerEpoch, Yes: yes,
 				})
 				if d, ok := req.(*kmsg.DeleteTopicsRequest); ok && version >= 6 {
 					d.Topics[0].Topic = nil // by name or by id
@@ -444,7 +326,7 @@ func TestNoKeyIsServedBeforeTheLogin(t *testing.T) {
 		}
 		for _, version := range versions {
 			r := dialRaw(t, n.addrs[0])
-			r.send(frameOf(filledRequest(key, version, names{topic: "t", group: "g", txnID: "x"}), 1))
+			r.send(frameOf(attacktest.Filled(key, version, attacktest.Names{Topic: "t", Group: "g", TxnID: "x"}), 1))
 			if !r.ended() {
 				t.Errorf("%s version %d is answered", wire.NameForKey(key), version)
 			}
