@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 	"strconv"
@@ -39,9 +38,8 @@ func (f *Front) staticConfigs(version int16) []kmsg.DescribeConfigsResponseResou
 	}
 }
 
-// static says that a setting is the front's and cannot be changed while the
-// node runs, as in Kafka.
-func static(name string) bool { return name == maxTimeoutName || name == twoPhaseName }
+// fronts says that a setting is shown as the front has it, whatever kfake says.
+func fronts(name string) bool { return name == maxTimeoutName || name == twoPhaseName }
 
 func (f *Front) routeDescribeConfigs(body *kmsg.DescribeConfigsRequest) plan {
 	return plan{edit: editAs(f.showConfigs(body))}
@@ -55,9 +53,18 @@ func (f *Front) showConfigs(req *kmsg.DescribeConfigsRequest) func(*kmsg.Describ
 			if r.ResourceType != kmsg.ConfigResourceTypeBroker || r.ErrorCode != 0 {
 				continue
 			}
-			r.Configs = slices.DeleteFunc(r.Configs, func(c kmsg.DescribeConfigsResponseResourceConfig) bool { return static(c.Name) })
+			own := pinned(f.opts.Config)
+			r.Configs = slices.DeleteFunc(r.Configs, func(c kmsg.DescribeConfigsResponseResourceConfig) bool {
+				_, pinned := own[c.Name]
+				return fronts(c.Name) || r.ResourceName == "" && pinned // the cluster's defaults hold dynamic settings only
+			})
 			if r.ResourceName == "" {
-				continue // the cluster's defaults hold dynamic settings only
+				continue
+			}
+			for i := range r.Configs {
+				if _, pinned := own[r.Configs[i].Name]; pinned {
+					r.Configs[i].ReadOnly, r.Configs[i].Source = true, kmsg.ConfigSourceStaticBrokerConfig
+				}
 			}
 			for _, c := range f.staticConfigs(resp.Version) {
 				if asked(req, r.ResourceName, c.Name) {
@@ -80,40 +87,26 @@ func asked(req *kmsg.DescribeConfigsRequest, broker, name string) bool {
 	return false
 }
 
-// positive are settings that kfake hands to a ticker as they are. Zero would end
-// the process, and the second one, being kept, every later start too.
-var positive = []string{"log.cleaner.backoff.ms", "offsets.retention.check.interval.ms"}
-
-// refuseSetting says why a setting of the broker must not reach kfake; empty
-// when it may. A nil value takes the setting away.
-func refuseSetting(name string, value *string) string {
-	if static(name) {
-		return "Cannot update these configs dynamically: " + name
-	}
-	if value == nil || !slices.Contains(positive, name) {
-		return ""
-	}
-	if n, err := strconv.ParseInt(*value, 10, 32); err != nil || n < 1 {
-		return name + " must be a number of milliseconds from 1 to 2147483647"
-	}
-	return ""
-}
-
-// refuseSettings says why settings of a resource must not be changed. In kfake a
-// change of the front's own would have no effect or the wrong one, and one of the
-// node's own topics could lose what is in them.
+// refuseSettings says why settings of a resource must not be changed. One of the
+// node's own topics could lose what is in it, and kfake takes any value.
 func (f *Front) refuseSettings(of kmsg.ConfigResourceType, name string, settings iter.Seq2[string, *string]) (code int16, why string) {
+	var rules map[string]rule
 	switch of { //nolint:exhaustive // the others have no settings that matter here
 	case kmsg.ConfigResourceTypeTopic:
 		if f.internalTopic(name) {
 			return kerr.InvalidTopicException.Code, nodesOwn
 		}
+		code, rules = kerr.InvalidConfig.Code, topicSettings
+	case kmsg.ConfigResourceTypeGroupConfig:
+		code, rules = kerr.InvalidConfig.Code, groupSettings
 	case kmsg.ConfigResourceTypeBroker:
-		for setting, value := range settings {
-			why = cmp.Or(why, refuseSetting(setting, value))
-		}
-		if why != "" {
-			return kerr.InvalidRequest.Code, why
+		code, rules = kerr.InvalidRequest.Code, brokerSettings
+	default:
+		return 0, ""
+	}
+	for setting, value := range settings {
+		if why = refuseSetting(rules, setting, value); why != "" {
+			return code, why
 		}
 	}
 	return 0, ""
@@ -152,15 +145,16 @@ func (f *Front) guardAlterConfigs(body *kmsg.AlterConfigsRequest) refusal {
 }
 
 // routeAlterConfigs changes the older request, which replaces all settings of a
-// broker: the one that kfake needs for itself is put in again.
+// broker: the node's own are put in again.
 func (f *Front) routeAlterConfigs(_ *conn, req *request) plan {
 	body := req.body.(*kmsg.AlterConfigsRequest)
 	for i := range body.Resources {
 		if r := &body.Resources[i]; r.ResourceType == kmsg.ConfigResourceTypeBroker {
-			c := kmsg.NewAlterConfigsRequestResourceConfig()
-			value := kfakeMaxTimeout(f.opts.Config)
-			c.Name, c.Value = maxTimeoutName, &value
-			r.Configs = append(r.Configs, c)
+			for name, value := range pinned(f.opts.Config) {
+				c := kmsg.NewAlterConfigsRequestResourceConfig()
+				c.Name, c.Value = name, &value
+				r.Configs = append(r.Configs, c)
+			}
 		}
 	}
 	return plan{sent: body, raw: req.withBody(body)}

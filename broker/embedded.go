@@ -62,21 +62,19 @@ func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error,
 			return nil, fmt.Errorf("opening the data directory %s: %w", cfg.LogDir, err)
 		}
 	}
+	if cfg.LogDir != "" {
+		if err = mendSettings(cfg, log); err != nil {
+			store.close()
+			return nil, err
+		}
+	}
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID(clusterID),
 		kfake.ListenFn(func(string, string) (net.Listener, error) { return ln, nil }),
 		kfake.DefaultNumPartitions(int(cfg.NumPartitions)),
 		kfake.GroupMaxSessionTimeout(kafkaMaxSessionTimeout),
-		kfake.BrokerConfigs(map[string]string{
-			maxTimeoutName: kfakeMaxTimeout(cfg),
-			// kfake compacts by deleting every segment and writing new
-			// ones: a crash in between loses the partition, and with it
-			// what the coordinator decided. So it does not compact.
-			"log.cleaner.backoff.ms": "2147483647",
-			// It never forgets a producer, and the coordinator's log asks.
-			"producer.id.expiration.ms": "2147483647",
-		}),
+		kfake.BrokerConfigs(pinned(cfg)),
 		kfake.WithLogger(store),
 	}
 	if cfg.LogDir != "" {
@@ -263,23 +261,28 @@ func orRandom(id string) string {
 	return base64.RawURLEncoding.EncodeToString(uuid[:])
 }
 
-// writeMeta writes through a second file: a crash in between must not leave
-// half a cluster id, nor lose it when kfake's own files stay.
 func writeMeta(dir, path, id string) error {
 	err := os.MkdirAll(dir, 0o750)
 	if err == nil {
-		err = writeSynced(path+".new", "version=1\nnode.id=0\ncluster.id="+id+"\n")
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err == nil {
-		err = syncDir(dir)
+		err = replaceFile(path, "version=1\nnode.id=0\ncluster.id="+id+"\n")
 	}
 	if err != nil {
 		return fmt.Errorf("preparing the data directory (log.dirs): %w", err)
 	}
 	return nil
+}
+
+// replaceFile writes through a second file: a crash in between must not leave
+// half a cluster id, nor lose it when kfake's own files stay.
+func replaceFile(path, text string) error {
+	err := writeSynced(path+".new", text)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	return err
 }
 
 func writeSynced(path, text string) error {

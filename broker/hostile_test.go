@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/wire"
@@ -214,31 +212,4 @@ func filledRequests() []kmsg.Request {
 	return []kmsg.Request{
 		produce(9, -1), produce(12, 1), fetch, join, &noProtocol, next, commit, initTxn, create, offsets, assign, two, end,
 	}
-}
-
-func TestSettingsThatWouldEndTheProcessAreRefused(t *testing.T) {
-	dir := t.TempDir()
-	n := startConfigured(t, onDisk(t, dir))
-	adm := kadm.NewClient(n.client(t))
-	for _, name := range []string{"log.cleaner.backoff.ms", "offsets.retention.check.interval.ms"} {
-		for _, value := range []string{"0", "-1", "x", "2147483648", ""} {
-			change := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: kmsg.StringPtr(value)}}
-			for _, alter := range []func() (kadm.AlterConfigsResponses, error){
-				func() (kadm.AlterConfigsResponses, error) { return adm.AlterBrokerConfigs(t.Context(), change, 0) },
-				func() (kadm.AlterConfigsResponses, error) { return adm.AlterBrokerConfigs(t.Context(), change) },
-				func() (kadm.AlterConfigsResponses, error) { return adm.AlterBrokerConfigsState(t.Context(), change, 0) },
-			} {
-				rs, err := alter()
-				if err != nil || len(rs) != 1 || !errors.Is(rs[0].Err, kerr.InvalidRequest) {
-					t.Errorf("%s=%q: %+v %v", name, value, rs, err)
-				}
-			}
-		}
-	}
-	compact := map[string]*string{"cleanup.policy": kmsg.StringPtr("compact")}
-	if _, err := adm.CreateTopic(t.Context(), 1, 1, compact, "c"); err != nil {
-		t.Fatal(err)
-	}
-	n.stop()
-	startConfigured(t, onDisk(t, dir)).serves(t)
 }

@@ -79,10 +79,16 @@ func (f *Front) guardCreateTopics(body *kmsg.CreateTopicsRequest) refusal {
 		case partitions > maxPartitionsPerRequest:
 			r.ErrorCode, message = kerr.PolicyViolation.Code, tooManyPartitions
 		default:
-			return r, false
+			r.ErrorCode, message = f.refuseSettings(kmsg.ConfigResourceTypeTopic, t.Topic, func(yield func(string, *string) bool) {
+				for _, c := range t.Configs {
+					if !yield(c.Name, c.Value) {
+						return
+					}
+				}
+			})
 		}
 		r.ErrorMessage = &message
-		return r, true
+		return r, r.ErrorCode != 0
 	}, func(r *kmsg.CreateTopicsResponse) *[]kmsg.CreateTopicsResponseTopic { return &r.Topics })
 }
 

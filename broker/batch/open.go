@@ -30,9 +30,10 @@ func (c codec) String() string {
 	return [...]string{"none", "gzip", "snappy", "lz4", "zstd", "5", "6", "7"}[c]
 }
 
-// What a batch may open to. Kafka has no limit, and 800 MiB in a batch of 800 kB
-// are opened by each consumer and, for ListOffsets by time, by kfake itself, for
-// which everybody waits. The answer beyond is MESSAGE_TOO_LARGE, after which
+// What a batch may open to. Kafka's limit is for each record and by default none
+// (max.decompressed.message.bytes). 800 MiB in a batch of 800 kB are opened by each
+// consumer and, for ListOffsets by time, by kfake itself, for which everybody
+// waits. The answer beyond is MESSAGE_TOO_LARGE, after which
 // Kafka's producer sends the records in two batches.
 const (
 	openedFactor = 16       // times the size of the batch

@@ -83,6 +83,9 @@ type Config struct {
 	NumPartitions    int32
 	AutoCreateTopics bool
 	SyncWrites       bool // fsync before a produce is acknowledged
+	SegmentBytes     int32
+
+	StateLogCompactBytes int64 // of the logs of producers and of group offsets
 
 	SocketRequestMaxBytes int32
 	MaxConnections        int32

@@ -210,7 +210,7 @@ func (c *wireClient) settings(facts map[string]string, kind kmsg.ConfigResourceT
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	r := kmsg.NewDescribeConfigsRequestResource()
 	r.ResourceType, r.ResourceName = kind, resource
-	r.ConfigNames = []string{"state.log.compact.bytes", "log.retention.ms", "retention.ms", "segment.bytes"}
+	r.ConfigNames = []string{"log.retention.ms", "retention.ms", "segment.ms"}
 	req.Resources = append(req.Resources, r)
 	resp, err := oneRequest[*kmsg.DescribeConfigsResponse](c, 2, req)
 	if err != nil {

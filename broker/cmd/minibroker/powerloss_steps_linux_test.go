@@ -24,14 +24,13 @@ func (l *powerLoad) begin() error {
 		{"t", 3, [2]string{}},
 		{"p", 2, [2]string{}},
 		{"d", 1, [2]string{}},
-		{"rolled", 1, [2]string{"segment.bytes", "300"}}, // a segment for every few records
+		{"rolled", 1, [2]string{"segment.ms", "987654321"}},
 	} {
 		if err := l.createTopic(t.name, t.partitions, t.config); err != nil {
 			return err
 		}
 	}
-	// The logs of producers and groups are written anew every now and then.
-	return l.brokerConfig("state.log.compact.bytes", "6000")
+	return nil
 }
 
 // admin does one of the things that are not transactions.
