@@ -104,7 +104,7 @@ func policiesOfData() map[kmsg.Key]policy {
 		kmsg.TxnOffsetCommit:      {asks: on(txnID, group, topic), keeps: true, journal: true, denied: (*Front).denyTransaction, guard: (*Front).guardProducer, route: plain((*Front).routeTxnOffsetCommit)},
 		kmsg.EndTxn:               {asks: on(txnID), keeps: true, journal: true, denied: (*Front).denyTransaction, guard: (*Front).guardProducer, route: (*Front).routeEndTxn},
 		kmsg.DescribeTransactions: {asks: on(txnID), route: (*Front).routeDescribeTransactions},
-		kmsg.ListTransactions:     {asks: unseen},
+		kmsg.ListTransactions:     {asks: unseen, route: (*Front).routeListTransactions},
 	}
 }
 
@@ -119,7 +119,7 @@ func policiesOfGroups() map[kmsg.Key]policy {
 		kmsg.SyncGroup:              {asks: on(group), route: plain((*Front).routeSyncGroup)},
 		kmsg.Heartbeat:              {asks: on(group)},
 		kmsg.LeaveGroup:             {asks: on(group), keeps: true, route: plain((*Front).routeLeaveGroup)},
-		kmsg.ConsumerGroupHeartbeat: {asks: on(group), keeps: true},
+		kmsg.ConsumerGroupHeartbeat: {asks: on(group), keeps: true, route: (*Front).routeConsumerGroupHeartbeat},
 		kmsg.ConsumerGroupDescribe:  {asks: on(group)},
 		kmsg.ListGroups:             {asks: unseen},
 		kmsg.DescribeGroups:         {asks: on(group)},

@@ -1,7 +1,6 @@
 package gtc
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
@@ -85,15 +84,15 @@ func (m *Machine) Value(id string) *txnlog.GlobalTransaction {
 	return nil
 }
 
-// List describes every id, sorted.
-func (m *Machine) List(now Time) []Description {
-	ds := make([]Description, 0, len(m.entries))
-	for _, id := range slices.Sorted(maps.Keys(m.entries)) {
-		if d, ok := m.Describe(now, id); ok {
-			ds = append(ds, d)
+// IDs are those that Describe knows, in no order.
+func (m *Machine) IDs() []string {
+	ids := make([]string, 0, len(m.entries))
+	for id, e := range m.entries {
+		if e.value != nil {
+			ids = append(ids, id)
 		}
 	}
-	return ds
+	return ids
 }
 
 func describe(now Time, e *entry) Description {

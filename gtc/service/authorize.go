@@ -63,6 +63,18 @@ type deniedError struct{ text string }
 func (e *deniedError) Error() string { return e.text }
 func (e *deniedError) Unwrap() error { return kerr.TransactionalIDAuthorizationFailed }
 
+// maxElements bounds each array of a request. A session has 32 clusters, and the
+// core compares participants with each other on the loop that serves everybody.
+const maxElements = 1000
+
+// tooMany says that an array has more elements than it may have; else it is nil.
+func tooMany[E any](what string, elements []E) *string {
+	if len(elements) <= maxElements {
+		return nil
+	}
+	return text(fmt.Sprintf("%d %s; one request may name %d", len(elements), what, maxElements))
+}
+
 // authorized answers a request that the caller may make, and refuses any other
 // before anything is looked up: the same refusal whether the id exists or not,
 // whose it is, and which node has it.
@@ -75,6 +87,11 @@ func (s *Service) authorized(ctx context.Context, who Caller, req kmsg.Request) 
 			resp.ErrorCode, resp.ErrorMessage = denied, text(lacks(who, RightOpen, req.GlobalTransactionalID))
 			return resp
 		}
+		if refused := tooMany("participant clusters", req.ClusterIDs); refused != nil {
+			resp := req.ResponseKind().(*wire.InitGlobalTxnResponse)
+			resp.ErrorCode, resp.ErrorMessage = kerr.InvalidRequest.Code, refused
+			return resp
+		}
 		return s.initGlobalTxn(ctx, req)
 	case *wire.EndGlobalTxnRequest:
 		if !s.allows(who, RightUse, req.GlobalTransactionalID) {
@@ -82,10 +99,20 @@ func (s *Service) authorized(ctx context.Context, who Caller, req kmsg.Request) 
 			resp.ErrorCode, resp.ErrorMessage = denied, text(lacks(who, RightUse, req.GlobalTransactionalID))
 			return resp
 		}
+		if refused := tooMany("participants", req.Participants); refused != nil {
+			resp := req.ResponseKind().(*wire.EndGlobalTxnResponse)
+			resp.ErrorCode, resp.ErrorMessage = kerr.InvalidRequest.Code, refused
+			return resp
+		}
 		return s.endGlobalTxn(ctx, req)
 	case *wire.DescribeGlobalTransactionsRequest:
 		return s.describe(ctx, who, req)
 	case *wire.ListGlobalTransactionsRequest:
+		if refused := tooMany("state filters", req.StateFilters); refused != nil {
+			resp := req.ResponseKind().(*wire.ListGlobalTransactionsResponse)
+			resp.ErrorCode, resp.ErrorMessage = kerr.InvalidRequest.Code, refused
+			return resp
+		}
 		return s.list(ctx, who, req)
 	case *wire.ResolveGlobalTransactionRequest:
 		if !s.allows(who, RightResolve, "") {

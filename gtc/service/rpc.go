@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/wire"
+	"github.com/kafka-gtc/kafka-gtc/wire/pattern"
 )
 
 // Handle answers one of the coordinator's RPCs to a principal, as User:alice,
@@ -86,6 +86,8 @@ func errorCode(err error) (int16, *string) {
 		code = kerr.CoordinatorLoadInProgress.Code
 	case errors.Is(err, errUnreadable):
 		code = wire.CorruptGlobalTransactionLog.Code
+	case errors.Is(err, pattern.ErrTooSlow):
+		code = kerr.RequestTimedOut.Code
 	}
 	return code, kmsg.StringPtr(err.Error())
 }
@@ -248,38 +250,44 @@ func (s *Service) query(ctx context.Context, sh *shard, f func(*gtc.Machine, gtc
 
 func (s *Service) describe(ctx context.Context, who Caller, req *wire.DescribeGlobalTransactionsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*wire.DescribeGlobalTransactionsResponse)
+	refused := tooMany("ids", req.GlobalTransactionalIDs)
 	for _, id := range req.GlobalTransactionalIDs {
 		one := wire.NewDescribeGlobalTransactionsResponseGlobalTransaction()
-		if !s.allows(who, RightDescribe, id) {
-			one.GlobalTransactionalID, one.ErrorCode = id, kerr.TransactionalIDAuthorizationFailed.Code
-			one.ErrorMessage = text(lacks(who, RightDescribe, id))
-			resp.GlobalTransactions = append(resp.GlobalTransactions, one)
-			continue
-		}
-		sh, err := s.shardFor(id)
-		if err == nil {
-			// The shard may come to it when this request has given up, so
-			// what it fills is read only if query says that it has.
-			seen := one
-			err = s.query(ctx, sh, func(m *gtc.Machine, now gtc.Time) {
-				d, ok := m.Describe(now, id)
-				if !ok {
-					seen.ErrorCode = kerr.TransactionalIDNotFound.Code
-					return
-				}
-				fillDescription(&seen, d)
-			})
-			if err == nil {
-				one = seen
-			}
-		}
-		if err != nil {
-			one.ErrorCode, one.ErrorMessage = errorCode(err)
+		switch {
+		case !s.allows(who, RightDescribe, id):
+			one.ErrorCode, one.ErrorMessage = kerr.TransactionalIDAuthorizationFailed.Code, text(lacks(who, RightDescribe, id))
+		case refused != nil:
+			one.ErrorCode, one.ErrorMessage = kerr.InvalidRequest.Code, refused
+		default:
+			one = s.describeOne(ctx, id)
 		}
 		one.GlobalTransactionalID = id
 		resp.GlobalTransactions = append(resp.GlobalTransactions, one)
 	}
 	return resp
+}
+
+func (s *Service) describeOne(ctx context.Context, id string) wire.DescribeGlobalTransactionsResponseGlobalTransaction {
+	one := wire.NewDescribeGlobalTransactionsResponseGlobalTransaction()
+	sh, err := s.shardFor(id)
+	if err == nil {
+		// The shard may come to it when this request has given up, so what it
+		// fills is read only if query says that it has.
+		seen := one
+		err = s.query(ctx, sh, func(m *gtc.Machine, now gtc.Time) {
+			d, ok := m.Describe(now, id)
+			if !ok {
+				seen.ErrorCode = kerr.TransactionalIDNotFound.Code
+				return
+			}
+			fillDescription(&seen, d)
+		})
+		if err == nil {
+			return seen
+		}
+	}
+	one.ErrorCode, one.ErrorMessage = errorCode(err)
+	return one
 }
 
 func fillDescription(one *wire.DescribeGlobalTransactionsResponseGlobalTransaction, d gtc.Description) {
@@ -303,7 +311,9 @@ func fillDescription(one *wire.DescribeGlobalTransactionsResponseGlobalTransacti
 
 // list answers for the ids of this node; like ListTransactions it must be sent
 // to every coordinator to see all, and leaves out in silence what the caller may
-// not look at.
+// not look at. Nothing is matched with a pattern that the caller may not see:
+// the time that it takes would tell what is there. And only what needs a shard
+// runs on its loop, which serves everybody.
 func (s *Service) list(ctx context.Context, who Caller, req *wire.ListGlobalTransactionsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*wire.ListGlobalTransactionsResponse)
 	match, err := newFilter(req)
@@ -313,32 +323,55 @@ func (s *Service) list(ctx context.Context, who Caller, req *wire.ListGlobalTran
 	}
 	resp.UnknownStateFilters = match.unknown
 	shards, err := s.allOwned()
-	if err != nil {
-		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
-		return resp
-	}
 	slices.SortFunc(shards, func(a, b *shard) int { return int(a.partition - b.partition) })
 	for _, sh := range shards {
+		if err != nil {
+			break
+		}
+		var found []wire.ListGlobalTransactionsResponseGlobalTransaction
+		found, err = s.listShard(ctx, who, sh, match)
+		resp.GlobalTransactions = append(resp.GlobalTransactions, found...)
+	}
+	if err != nil {
+		// A list with a hole in it would read as "nothing is pending".
+		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
+		resp.GlobalTransactions = nil
+	}
+	return resp
+}
+
+// lookedAtOnce is how many ids are looked at before the shard goes on with other
+// requests.
+const lookedAtOnce = 1000
+
+func (s *Service) listShard(ctx context.Context, who Caller, sh *shard, match filter) ([]wire.ListGlobalTransactionsResponseGlobalTransaction, error) {
+	var ids []string
+	if err := s.query(ctx, sh, func(m *gtc.Machine, _ gtc.Time) { ids = m.IDs() }); err != nil {
+		return nil, err
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return !s.allows(who, RightDescribe, id) })
+	ids, err := pattern.Filter(ctx, match.pattern, ids, func(id string) string { return id })
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(ids)
+	var all []wire.ListGlobalTransactionsResponseGlobalTransaction
+	for some := range slices.Chunk(ids, lookedAtOnce) {
+		// As in describeOne, what the shard fills is read only if query says so.
 		var found []wire.ListGlobalTransactionsResponseGlobalTransaction
 		err := s.query(ctx, sh, func(m *gtc.Machine, now gtc.Time) {
-			for _, d := range m.List(now) {
-				if match.accepts(d) {
+			for _, id := range some {
+				if d, ok := m.Describe(now, id); ok && match.accepts(d) {
 					found = append(found, listed(d))
 				}
 			}
 		})
 		if err != nil {
-			// A list with a hole in it would read as "nothing is pending".
-			resp.ErrorCode, resp.ErrorMessage = errorCode(err)
-			resp.GlobalTransactions = nil
-			return resp
+			return nil, err
 		}
-		found = slices.DeleteFunc(found, func(one wire.ListGlobalTransactionsResponseGlobalTransaction) bool {
-			return !s.allows(who, RightDescribe, one.GlobalTransactionalID)
-		})
-		resp.GlobalTransactions = append(resp.GlobalTransactions, found...)
+		all = append(all, found...)
 	}
-	return resp
+	return all, nil
 }
 
 // allOwned are the partitions of this node. It is an error while a partition has
@@ -382,7 +415,7 @@ func listed(d gtc.Description) wire.ListGlobalTransactionsResponseGlobalTransact
 type filter struct {
 	states    []string
 	unknown   []string
-	pattern   *regexp.Regexp
+	pattern   *pattern.Pattern // of the ids
 	older     int64
 	heuristic bool
 }
@@ -400,19 +433,17 @@ func newFilter(req *wire.ListGlobalTransactionsRequest) (filter, error) {
 	if len(req.StateFilters) > 0 && f.states == nil {
 		f.states = []string{} // only unknown names: nothing matches, as in ListTransactions
 	}
-	if req.PatternFilter != nil && *req.PatternFilter != "" {
-		re, err := regexp.Compile(`^(?:` + *req.PatternFilter + `)$`)
-		if err != nil {
-			return f, fmt.Errorf("pattern filter: %w", err)
-		}
-		f.pattern = re
+	if req.PatternFilter == nil || *req.PatternFilter == "" {
+		return f, nil
 	}
-	return f, nil
+	var err error
+	f.pattern, err = pattern.Compile(*req.PatternFilter)
+	return f, err
 }
 
+// accepts says what is listed of the ids that match the pattern.
 func (f filter) accepts(d gtc.Description) bool {
 	return (f.states == nil || slices.Contains(f.states, string(d.State))) &&
-		(f.pattern == nil || f.pattern.MatchString(d.ID)) &&
 		(f.older < 0 || d.AgeMillis >= f.older) &&
 		(!f.heuristic || d.Heuristic)
 }
