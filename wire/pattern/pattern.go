@@ -21,7 +21,7 @@ const (
 	// MaxInstructions is the largest program that an expression may compile to.
 	MaxInstructions = 500
 	// patience is how long one request may match names.
-	patience = 10 * time.Second
+	patience = 5 * time.Second
 )
 
 // ErrTooSlow says that names could not be matched in time.
