@@ -3,6 +3,7 @@ package conformance
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -186,12 +187,13 @@ var looksAtThem = []Case{
 	},
 	{
 		ID: "LIFE-72", Clauses: []string{"C-ADM-2"},
-		Title: "A pattern that does not compile is refused", Means: "A typing error looks like an empty list.",
+		Title: "A pattern that does not compile, or to too much, is refused", Means: "A typing error looks like an empty list, and a large program holds up everybody.",
 		Run: func(r *Run) {
-			req := wire.NewPtrListGlobalTransactionsRequest()
-			bad := "conformance-("
-			req.PatternFilter = &bad
-			r.Refused("ListGlobalTransactions", r.listAny(req).ErrorCode, kerr.InvalidRegularExpression)
+			for _, bad := range []string{"conformance-(", strings.Repeat("(?:.?){1000}", 1000)} {
+				req := wire.NewPtrListGlobalTransactionsRequest()
+				req.PatternFilter = &bad
+				r.Refused("ListGlobalTransactions", r.listAny(req).ErrorCode, kerr.InvalidRegularExpression)
+			}
 		},
 		Wrong: []wrong.Fault{hides(kerr.InvalidRegularExpression)},
 	},
