@@ -16,3 +16,7 @@ func AsksOf(key int16) (Asks, bool) {
 
 // Promised says that the answers to an API key promise something.
 func Promised(key int16) bool { return promised(key) }
+
+// Guarded says that requests of an API key are looked into for what is the node's
+// own, or kfake would do wrong.
+func Guarded(key int16) bool { return policies[key].guard != nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -332,5 +333,30 @@ func TestNoKeyIsServedBeforeTheLogin(t *testing.T) {
 			}
 			_ = r.Close()
 		}
+	}
+}
+
+// README names every request that is looked into, and no other.
+func TestTheReadmeNamesWhatIsGuarded(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, found := strings.Cut(string(readme), "Looked into are: ")
+	list, _, _ = strings.Cut(list, ".")
+	if !found {
+		t.Fatal("README has no such list")
+	}
+	var want []string
+	for key := range int16(400) {
+		if broker.Guarded(key) {
+			want = append(want, wire.NameForKey(key))
+		}
+	}
+	got := strings.Split(list, ", ")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("README has\n%s\nand the policies have\n%s", strings.Join(got, ", "), strings.Join(want, ", "))
 	}
 }
