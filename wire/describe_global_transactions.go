@@ -272,7 +272,8 @@ type DescribeGlobalTransactionsResponseGlobalTransactionParticipant struct {
 	// The producer epoch of the participant's transaction. The default is -1.
 	ProducerEpoch int16
 
-	// 0 pending, 1 complete, 2 heuristic commit, 3 heuristic abort, 4 heuristic unknown.
+	// 0 pending, 1 complete, 2 heuristic commit, 3 heuristic abort, 4 heuristic unknown, 5
+	// orphaned: the abort of an earlier transaction is still to be told.
 	State int8
 
 	// For how many milliseconds an undecided transaction has been open or a decided end

@@ -66,7 +66,13 @@ const (
 	ParticipantHeuristicCommit  int8 = 2 // committed although abort was decided
 	ParticipantHeuristicAbort   int8 = 3 // aborted although commit was decided
 	ParticipantHeuristicUnknown int8 = 4 // ended, nobody can tell how
+	ParticipantOrphaned         int8 = 5 // a leftover alone: has not acknowledged an earlier abort yet
 )
+
+// LeftoverMessage begins the Message of a participant that DescribeGlobalTransactions
+// lists beside those of the last decision: an earlier session left it open, and it
+// is aborted.
+const LeftoverMessage = "left over from a session that is over; "
 
 // Action in ResolveGlobalTransactionRequest.
 const (

@@ -300,7 +300,7 @@ func fillDescription(one *wire.DescribeGlobalTransactionsResponseGlobalTransacti
 	for _, p := range d.Participants {
 		detail := p.Detail
 		if p.Leftover {
-			detail = "left over from a session that is over; " + detail
+			detail = wire.LeftoverMessage + detail
 		}
 		one.Participants = append(one.Participants, wire.DescribeGlobalTransactionsResponseGlobalTransactionParticipant{
 			ClusterID: p.ClusterID, ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch,

@@ -7,20 +7,37 @@ import (
 	"testing"
 )
 
-// operator runs kafka-global-transactions against a node and returns what it
-// printed and whether it succeeded.
-func operator(t *testing.T, bin, addr string, args ...string) (string, bool) {
+// operatorsTool builds kafka-global-transactions.
+func operatorsTool(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), bin, append([]string{"--bootstrap-server", addr}, args...)...).CombinedOutput()
-	return string(out), err == nil
-}
-
-func TestAnOperatorSeesAndEndsGlobalTransactions(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "kafka-global-transactions")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/kafka-gtc/kafka-gtc/gtc/client/cmd/kafka-global-transactions")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return bin
+}
+
+// operator runs kafka-global-transactions against a node and returns what it
+// printed and whether it succeeded.
+func operator(t *testing.T, bin, addr string, args ...string) (string, bool) {
+	t.Helper()
+	out, code := operatorCode(t, bin, addr, args...)
+	return out, code == 0
+}
+
+func operatorCode(t *testing.T, bin, addr string, args ...string) (out string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bin, append([]string{"--bootstrap-server", addr}, args...)...)
+	printed, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(printed), cmd.ProcessState.ExitCode()
+}
+
+func TestAnOperatorSeesAndEndsGlobalTransactions(t *testing.T) {
+	bin := operatorsTool(t)
 	clusters := twoEmbedded(t)
 	rig := newCoordinator(t, clusters)
 	topic := newTopic(t, clusters)

@@ -364,11 +364,7 @@ func (w *guardedWorld) operator(t *testing.T) {
 		t.Errorf("nothing is to be resolved: %+v, %v", resp, err)
 	}
 	// The same by the command.
-	bin := filepath.Join(t.TempDir(), "kafka-global-transactions")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/kafka-gtc/kafka-gtc/gtc/client/cmd/kafka-global-transactions")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := operatorsTool(t)
 	commandConfig := func(lines ...string) string {
 		file := filepath.Join(t.TempDir(), "client.properties")
 		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {

@@ -29,15 +29,18 @@ const (
 // Span is what a partition has of one transaction: the records of one producer
 // epoch, up to the marker that ended them.
 type Span struct {
-	Epoch   int16 // of the records; -1 when there is a marker and no record
-	Records int64
-	First   int64 // offset of the first record, -1 without
-	Last    int64 // of the last one, -1 without
+	Epoch    int16 // of the records; -1 when there is a marker and no record
+	Records  int64
+	First    int64 // offset of the first record, -1 without, as the next three
+	Last     int64 // of the last one
+	Sequence int32 // producer's number of the first one; a new epoch begins at 0
+	Millis   int64 // the first one's time, mostly by the producer's clock
 
-	End          End
-	MarkerOffset int64 // -1 while open, as the next two
-	MarkerEpoch  int16
-	MarkerMillis int64 // its time by the partition leader's clock
+	End               End
+	MarkerOffset      int64 // -1 while open, as the next three
+	MarkerEpoch       int16
+	MarkerMillis      int64 // its time by the partition leader's clock
+	MarkerCoordinator int32 // the coordinator epoch under which it was written
 }
 
 // Partition is what a partition shows.
@@ -96,7 +99,7 @@ func read(ctx context.Context, cl *kgo.Client, q Question) (Partition, error) {
 		return Partition{}, err
 	}
 	p.From = max(q.From, p.LogStart)
-	s := search{producerID: q.ProducerID, enough: q.Enough}
+	s := search{producerID: q.ProducerID, from: p.From, enough: q.Enough}
 	for at := p.From; at < p.LogEnd && !s.over; {
 		batches, err := fetch(ctx, node, q, at)
 		if err != nil {
@@ -157,6 +160,48 @@ func offset(ctx context.Context, node *kgo.Broker, q Question, timestamp int64) 
 	return got.Offset, kerr.ErrorForCode(got.ErrorCode)
 }
 
+// OpenTransaction is what a producer has open in a partition, as its leader says.
+type OpenTransaction struct {
+	From  int64 // its first offset; -1 when nothing is open
+	Epoch int16
+}
+
+// Ongoing asks the partition's leader (DescribeProducers) what a producer has
+// open there.
+func Ongoing(ctx context.Context, cl *kgo.Client, topic string, partition int32, producerID int64) (OpenTransaction, error) {
+	open, err := ongoing(ctx, cl, Question{Topic: topic, Partition: partition, ProducerID: producerID})
+	if err != nil {
+		return OpenTransaction{}, fmt.Errorf("%s-%d: %w", topic, partition, err)
+	}
+	return open, nil
+}
+
+func ongoing(ctx context.Context, cl *kgo.Client, q Question) (open OpenTransaction, err error) {
+	node, _, err := leader(ctx, cl, q)
+	if err != nil {
+		return open, err
+	}
+	req := kmsg.NewPtrDescribeProducersRequest()
+	t := kmsg.NewDescribeProducersRequestTopic()
+	t.Topic, t.Partitions = q.Topic, []int32{q.Partition}
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, node)
+	if err != nil {
+		return open, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return open, errors.New("the answer to DescribeProducers leaves the partition out")
+	}
+	got := resp.Topics[0].Partitions[0]
+	open.From = -1
+	for _, p := range got.ActiveProducers {
+		if p.ProducerID == q.ProducerID {
+			open = OpenTransaction{From: p.CurrentTxnStartOffset, Epoch: int16(p.ProducerEpoch)}
+		}
+	}
+	return open, kerr.ErrorForCode(got.ErrorCode)
+}
+
 // OffsetAt is the offset of the first record or marker that is stamped at a time
 // (ms) or later, and the log's end when there is none.
 func OffsetAt(ctx context.Context, cl *kgo.Client, topic string, partition int32, millis int64) (int64, error) {
@@ -209,6 +254,7 @@ func fetch(ctx context.Context, node *kgo.Broker, q Question, at int64) ([]byte,
 // search collects the spans of one producer from batches in order.
 type search struct {
 	producerID int64
+	from       int64
 	enough     func(Span) bool
 	spans      []Span
 	over       bool
@@ -248,12 +294,14 @@ func (s *search) batch(b *kmsg.RecordBatch) {
 	}
 	last := b.FirstOffset + int64(b.LastOffsetDelta)
 	if b.Attributes&controlBatch == 0 {
+		// A log may begin inside a batch, which is served as a whole.
+		first := max(b.FirstOffset, s.from)
 		span := s.current(b.ProducerEpoch)
 		if span.Records == 0 {
-			span.First = b.FirstOffset
+			span.First, span.Sequence, span.Millis = first, b.FirstSequence+int32(first-b.FirstOffset), b.FirstTimestamp
 		}
 		span.Epoch, span.Last = b.ProducerEpoch, last
-		span.Records += int64(b.NumRecords)
+		span.Records += min(int64(b.NumRecords), last-first+1)
 		return
 	}
 	var r kmsg.Record
@@ -267,6 +315,10 @@ func (s *search) batch(b *kmsg.RecordBatch) {
 		span.End = Committed
 	}
 	span.MarkerOffset, span.MarkerEpoch, span.MarkerMillis = b.FirstOffset, b.ProducerEpoch, b.FirstTimestamp
+	var value kmsg.EndTxnMarker
+	if value.ReadFrom(r.Value) == nil {
+		span.MarkerCoordinator = value.CoordinatorEpoch
+	}
 	s.over = s.enough != nil && s.enough(*span)
 }
 
@@ -277,6 +329,9 @@ func (s *search) current(epoch int16) *Span {
 	if n := len(s.spans); n > 0 && s.spans[n-1].End == Open && (epoch < 0 || s.spans[n-1].Epoch == epoch) {
 		return &s.spans[n-1]
 	}
-	s.spans = append(s.spans, Span{Epoch: -1, First: -1, Last: -1, End: Open, MarkerOffset: -1, MarkerEpoch: -1, MarkerMillis: -1})
+	s.spans = append(s.spans, Span{
+		Epoch: -1, First: -1, Last: -1, Sequence: -1, Millis: -1,
+		End: Open, MarkerOffset: -1, MarkerEpoch: -1, MarkerMillis: -1, MarkerCoordinator: -1,
+	})
 	return &s.spans[len(s.spans)-1]
 }

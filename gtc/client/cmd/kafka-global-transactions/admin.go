@@ -200,23 +200,29 @@ func (a *admin) listOnce(ctx context.Context, req *wire.ListGlobalTransactionsRe
 func (a *admin) describe(ctx context.Context, ids []string) error {
 	var errs []error
 	for _, id := range ids {
-		req := wire.NewPtrDescribeGlobalTransactionsRequest()
-		req.GlobalTransactionalIDs = []string{id}
-		only := func(r kmsg.Response) *wire.DescribeGlobalTransactionsResponseGlobalTransaction {
-			return &r.(*wire.DescribeGlobalTransactionsResponse).GlobalTransactions[0]
-		}
-		resp, err := a.onCoordinator(ctx, id, req, func(r kmsg.Response) int16 { return only(r).ErrorCode })
+		one, err := a.described(ctx, id)
 		if err == nil {
-			one := only(resp)
-			if err = answered(one.ErrorCode, one.ErrorMessage); err == nil {
-				err = a.out.describe(*one)
-			}
+			err = a.out.describe(one)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", id, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (a *admin) described(ctx context.Context, id string) (described, error) {
+	req := wire.NewPtrDescribeGlobalTransactionsRequest()
+	req.GlobalTransactionalIDs = []string{id}
+	only := func(r kmsg.Response) described {
+		return r.(*wire.DescribeGlobalTransactionsResponse).GlobalTransactions[0]
+	}
+	resp, err := a.onCoordinator(ctx, id, req, func(r kmsg.Response) int16 { return only(r).ErrorCode })
+	if err != nil {
+		return described{}, err
+	}
+	one := only(resp)
+	return one, answered(one.ErrorCode, one.ErrorMessage)
 }
 
 // resolve sends an operator's word; cluster is that of ResolveGiveUp, else nil.

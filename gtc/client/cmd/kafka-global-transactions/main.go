@@ -1,11 +1,12 @@
 // Command kafka-global-transactions shows global transactions and ends those
 // that stand still, as kafka-transactions.sh does for the transactions of one
-// cluster.
+// cluster, and compares what was decided with what is there.
 //
 //	kafka-global-transactions --bootstrap-server HOST:PORT list [--heuristic] [--state S]... [--older-than D] [--pattern RE]
 //	kafka-global-transactions --bootstrap-server HOST:PORT describe ID...
 //	kafka-global-transactions --bootstrap-server HOST:PORT abort|retry|forget ID
 //	kafka-global-transactions --bootstrap-server HOST:PORT give-up ID --cluster CLUSTER_ID --gone-for-good
+//	kafka-global-transactions --bootstrap-server HOST:PORT verify ID --participant NAME=HOST:PORT... --topic [NAME:]TOPIC...|--all-topics
 //	kafka-global-transactions --bootstrap-server HOME_BROKER:PORT log --verify|--dump [--partition P]
 //	kafka-global-transactions --bootstrap-server HOME_BROKER:PORT log --take-out ID --offset N
 //	kafka-global-transactions --bootstrap-server HOME_BROKER:PORT log --accept-loss FIRST-LAST --partition P
@@ -34,9 +35,9 @@ const timeout = 30 * time.Second
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	if cmd, err := command().ExecuteContextC(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "kafka-global-transactions:", err)
-		os.Exit(1)
+		os.Exit(exitCode(cmd, err))
 	}
 }
 
@@ -96,7 +97,7 @@ func command() *cobra.Command {
 			RunE: with(func(ctx context.Context, a *admin, ids []string) error { return a.resolve(ctx, ids[0], r.action, nil) }),
 		})
 	}
-	root.AddCommand(giveUpCommand(with), logCommand(connect))
+	root.AddCommand(giveUpCommand(with), logCommand(connect), verifyCommand(connect, &asJSON))
 	return root
 }
 

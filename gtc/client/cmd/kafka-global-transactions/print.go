@@ -93,6 +93,7 @@ var states = map[int8]string{
 	wire.ParticipantHeuristicCommit:  "HEURISTIC: committed against the decision",
 	wire.ParticipantHeuristicAbort:   "HEURISTIC: aborted against the decision",
 	wire.ParticipantHeuristicUnknown: "HEURISTIC: ended, nobody can tell how",
+	wire.ParticipantOrphaned:         "orphaned: the abort of an earlier transaction is pending",
 }
 
 func age(millis int64) string {
@@ -100,4 +101,36 @@ func age(millis int64) string {
 		return "-"
 	}
 	return (time.Duration(millis) * time.Millisecond).String()
+}
+
+// verified shows what each partition has of a transaction. To a person, those with
+// nothing are counted.
+func (p printer) verified(tx described, all []finding) error {
+	if p.json {
+		enc := json.NewEncoder(p.out)
+		for _, one := range all {
+			if err := enc.Encode(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var w strings.Builder
+	fmt.Fprintf(&w, "%s: %s, global epoch %d, sequence %d\n", tx.GlobalTransactionalID, tx.State, tx.GlobalEpoch, tx.Sequence)
+	w.WriteString("PARTICIPANT\tPRODUCER\tDECISION\tPARTITION\tTOPIC ID\tLOG\tVERDICT\tSEEN\n")
+	empty := 0
+	for _, one := range all {
+		if one.Verdict == nothing {
+			empty++
+			continue
+		}
+		place, log := one.Topic, ""
+		if one.Partition >= 0 {
+			place, log = fmt.Sprintf("%s-%d", place, one.Partition), fmt.Sprintf("%d to %d", one.LogStart, one.LogEnd)
+		}
+		fmt.Fprintf(&w, "%s (%s)\t%d/%d\t%s\t%s\t%s\t%s\t%s\t%s\n", one.Participant, one.ClusterID, one.ProducerID, one.ProducerEpoch, one.Decision,
+			place, one.TopicID, log, one.Verdict, one.Says)
+	}
+	fmt.Fprintf(&w, "%d partitions show nothing of it\n", empty)
+	return p.table(w.String())
 }
