@@ -86,11 +86,11 @@ func (c *cluster) learn(ctx context.Context) error {
 	features, err := again(ctx, func() (*kmsg.ApiVersionsResponse, error) {
 		req := kmsg.NewPtrApiVersionsRequest()
 		req.ClientSoftwareName, req.ClientSoftwareVersion = "kafka-gtc", "0"
-		resp, err := req.RequestWith(ctx, c.cl)
-		if err == nil {
-			err = kerr.ErrorForCode(resp.ErrorCode)
+		resp, failed := req.RequestWith(ctx, c.cl)
+		if failed == nil {
+			failed = kerr.ErrorForCode(resp.ErrorCode)
 		}
-		return resp, err
+		return resp, failed
 	})
 	if err != nil {
 		return err

@@ -85,9 +85,9 @@ func (v view) judge() (verdict, string) {
 		}
 		return nothing, ""
 	}
-	words := make([]string, len(spans))
-	for i, s := range spans {
-		words[i] = seen(s)
+	var words []string
+	for _, s := range spans {
+		words = append(words, seen(s))
 	}
 	result, why := v.compare(spans)
 	if why != "" {
@@ -154,7 +154,8 @@ func (v view) spans() []inspect.Span {
 				s.End, s.MarkerOffset, s.MarkerEpoch, s.MarkerMillis, s.MarkerCoordinator = m.End, m.MarkerOffset, m.MarkerEpoch, m.MarkerMillis, m.MarkerCoordinator
 			}
 		}
-		if !v.isOurs(s) && !(v.isOverBefore(s) && i+1 < len(all) && all[i+1].Records == 0 && v.isOurs(all[i+1])) {
+		overBefore := v.mayBeOverBefore(s) && i+1 < len(all) && all[i+1].Records == 0 && v.isOurs(all[i+1])
+		if !overBefore && !v.isOurs(s) {
 			continue
 		}
 		ours = append(ours, s)
@@ -186,9 +187,10 @@ func (v view) isOurs(s inspect.Span) bool {
 	return decided && since
 }
 
-// isOverBefore: ended before its commit, by a marker that is not the
-// coordinator's, where time alone tells; the real one then ends nothing.
-func (v view) isOverBefore(s inspect.Span) bool {
+// mayBeOverBefore: aborted before its commit was decided, where time alone tells.
+// If it was, by a marker by hand, the next marker is the coordinator's, and ends
+// nothing.
+func (v view) mayBeOverBefore(s inspect.Span) bool {
 	return !v.named && v.decision == decidedCommit && s.Epoch == v.epoch && s.End == inspect.Aborted
 }
 

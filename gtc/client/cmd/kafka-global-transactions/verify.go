@@ -75,7 +75,7 @@ type verifyFlags struct {
 type contradictionError struct{ found int }
 
 func (e contradictionError) Error() string {
-	return fmt.Sprintf("%d places contradict the decision", e.found)
+	return fmt.Sprintf("places that contradict the decision: %d", e.found)
 }
 
 // exitCode of an error of a command.
@@ -206,7 +206,7 @@ func judged(all []finding) error {
 	case count[contradicts] > 0:
 		return contradictionError{count[contradicts]}
 	case count[notRead] > 0:
-		return fmt.Errorf("%d places could not be looked at", count[notRead])
+		return fmt.Errorf("places that could not be looked at: %d", count[notRead])
 	}
 	return nil
 }
