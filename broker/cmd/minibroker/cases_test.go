@@ -170,7 +170,7 @@ func TestAParticipantWithNothingButGroupOffsetsIsCommitted(t *testing.T) {
 	offsetsOnly(t, twoEmbedded(t))
 }
 
-func offsetsOnly(t *testing.T, clusters map[string]participantCluster) {
+func offsetsOnly(t *testing.T, clusters map[string]participantCluster) *verifier {
 	t.Helper()
 	rig, topic, id := newCoordinator(t, clusters), newTopic(t, clusters), uniqueID(t)
 	raw, err := openRaw(t.Context(), rig.addr, id, clusters, 60_000)
@@ -198,6 +198,7 @@ func offsetsOnly(t *testing.T, clusters map[string]participantCluster) {
 		}
 		return nil
 	})
+	return &verifier{bin: operatorsTool(t), addr: rig.addr, id: id, clusters: clusters}
 }
 
 // commitOffset adds a group offset to the transaction that p names.

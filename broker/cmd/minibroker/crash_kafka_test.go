@@ -4,6 +4,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/cluster"
@@ -60,5 +61,9 @@ func TestACommitIsVisibleWhenWaitVisibleReturnsOnKafka(t *testing.T) {
 }
 
 func TestAParticipantWithNothingButGroupOffsetsIsCommittedOnKafka(t *testing.T) {
-	offsetsOnly(t, map[string]participantCluster{"us": kafkaCluster(t, "v44", cluster.V44), "eu": kafkaCluster(t, "v44b", cluster.V44)})
+	v := offsetsOnly(t, map[string]participantCluster{"us": kafkaCluster(t, "v44", cluster.V44), "eu": kafkaCluster(t, "v44b", cluster.V44)})
+	// The embedded broker leaves no trace of them from such a client.
+	if out, code := v.run(t, "--all-topics"); code != 0 || strings.Count(out, "agrees") != 2 || !strings.Contains(out, " __consumer_offsets-") {
+		t.Errorf("exit code %d, want 0, and group offsets that agree:\n%s", code, out)
+	}
 }
