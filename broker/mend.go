@@ -31,6 +31,27 @@ func nameTopics(req *kmsg.ProduceRequest) {
 	}
 }
 
+// maxJoin bounds what a group keeps of one member, and its leader's answer
+// carries of each. It is room for 1,000 topics of a consumer with two assignors.
+const maxJoin = 128 << 10
+
+// guardJoinGroup refuses a member that brings more than a group has room for.
+func guardJoinGroup(_ *Front, body *kmsg.JoinGroupRequest) refusal {
+	size := len(body.ProtocolType)
+	if body.InstanceID != nil {
+		size += len(*body.InstanceID)
+	}
+	for _, p := range body.Protocols {
+		size += len(p.Name) + len(p.Metadata)
+	}
+	if size <= maxJoin {
+		return refusal{}
+	}
+	resp := body.ResponseKind().(*kmsg.JoinGroupResponse)
+	resp.ErrorCode = kerr.GroupMaxSizeReached.Code
+	return refuseWhole(resp)
+}
+
 // routeJoinGroup keeps protocols from kfake that it would fall over: it counts
 // them by name, and ends the process when no name is counted once for each
 // member. Kafka refuses an empty list, too.
@@ -48,7 +69,16 @@ func (f *Front) routeJoinGroup(_ *conn, req *request) plan {
 		return twice
 	})
 	m := memberOf(body.Group, body.MemberID, body.InstanceID)
-	if len(once) == len(body.Protocols) {
+	mended := len(once) < len(body.Protocols)
+	if body.Version >= 4 && body.MemberID == "" && body.InstanceID == nil {
+		// It is told an id, and joins by that. kfake keeps the first request
+		// for the whole session timeout, which is up to half an hour.
+		for i := range once {
+			mended = mended || len(once[i].Metadata) > 0
+			once[i].Metadata = nil
+		}
+	}
+	if !mended {
 		return plan{waits: m, ends: m}
 	}
 	body.Protocols = once

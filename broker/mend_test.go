@@ -38,6 +38,33 @@ func TestGroupProtocolsThatKfakeFallsOver(t *testing.T) {
 	n.serves(t)
 }
 
+// A leader's answer carries what all members have brought. Whoever brings too
+// much is no member, and a group is none of that.
+func TestAMemberThatBringsTooMuchIsRefused(t *testing.T) {
+	n := startNode(t, nil)
+	for _, version := range served(t, n.dial(t))[int16(kmsg.JoinGroup)] {
+		for size, want := range map[int]int16{100_000: 0, 140_000: kerr.GroupMaxSizeReached.Code} {
+			req := join("range", "sticky")
+			req.Version, req.Group = version, fmt.Sprint(version, "-", size)
+			for i := range req.Protocols {
+				req.Protocols[i].Metadata = make([]byte, size/2)
+			}
+			c := n.dial(t)
+			r := ask[*kmsg.JoinGroupResponse](t, c, req)
+			if r.ErrorCode == kerr.MemberIDRequired.Code {
+				req.MemberID = r.MemberID
+				r = ask[*kmsg.JoinGroupResponse](t, c, req)
+			}
+			if r.ErrorCode != want {
+				t.Errorf("v%d, %d bytes: %v, want %v", version, size, kerr.ErrorForCode(r.ErrorCode), kerr.ErrorForCode(want))
+			}
+			if want == 0 && (len(r.Members) != 1 || len(r.Members[0].ProtocolMetadata) != size/2) {
+				t.Errorf("v%d: the leader does not get what it brought", version)
+			}
+		}
+	}
+}
+
 // A producer of kgo sends this after two topics were deleted under it.
 func TestProduceToTopicsThatAreNotThere(t *testing.T) {
 	n := startNode(t, nil)

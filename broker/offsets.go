@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
+	"unicode/utf16"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -12,6 +14,67 @@ import (
 
 // offsetsTopic is that of the group offsets.
 const offsetsTopic = "__consumer_offsets"
+
+// maxOffsetMetadata is Kafka's default of offset.metadata.max.bytes, which in
+// spite of its name counts the characters of Java.
+const maxOffsetMetadata = 4096
+
+func tooLargeMetadata(m *string) bool {
+	return m != nil && len(*m) > maxOffsetMetadata && len(utf16.Encode([]rune(*m))) > maxOffsetMetadata
+}
+
+// guardOffsetCommit refuses offsets with more metadata than Kafka takes. kfake
+// takes any: it would be in memory, in groups.log and in every answer from then
+// on. 150 commits of 400 kB cost others 8 s.
+func (f *Front) guardOffsetCommit(body *kmsg.OffsetCommitRequest) refusal {
+	var out refusal
+	left := 0
+	for i := range body.Topics {
+		t := &body.Topics[i]
+		out = out.and(takeOut(&t.Partitions, func(p kmsg.OffsetCommitRequestTopicPartition) (kmsg.OffsetCommitResponseTopicPartition, bool) {
+			a := kmsg.NewOffsetCommitResponseTopicPartition()
+			a.Partition, a.ErrorCode = p.Partition, kerr.OffsetMetadataTooLarge.Code
+			return a, tooLargeMetadata(p.Metadata)
+		}, func(r *kmsg.OffsetCommitResponse) *[]kmsg.OffsetCommitResponseTopicPartition {
+			at := slices.IndexFunc(r.Topics, func(a kmsg.OffsetCommitResponseTopic) bool { return a.Topic == t.Topic && a.TopicID == t.TopicID })
+			if at < 0 {
+				a := kmsg.NewOffsetCommitResponseTopic()
+				a.Topic, a.TopicID = t.Topic, t.TopicID
+				at, r.Topics = len(r.Topics), append(r.Topics, a)
+			}
+			return &r.Topics[at].Partitions
+		}))
+		left += len(t.Partitions)
+	}
+	return out.ofAll(body, left)
+}
+
+// guardTxnOffsetCommit is the same of the offsets of a transaction.
+func (f *Front) guardTxnOffsetCommit(body *kmsg.TxnOffsetCommitRequest) refusal {
+	if r := f.guardProducer(body); r.whole != nil {
+		return r
+	}
+	var out refusal
+	left := 0
+	for i := range body.Topics {
+		t := &body.Topics[i]
+		out = out.and(takeOut(&t.Partitions, func(p kmsg.TxnOffsetCommitRequestTopicPartition) (kmsg.TxnOffsetCommitResponseTopicPartition, bool) {
+			a := kmsg.NewTxnOffsetCommitResponseTopicPartition()
+			a.Partition, a.ErrorCode = p.Partition, kerr.OffsetMetadataTooLarge.Code
+			return a, tooLargeMetadata(p.Metadata)
+		}, func(r *kmsg.TxnOffsetCommitResponse) *[]kmsg.TxnOffsetCommitResponseTopicPartition {
+			at := slices.IndexFunc(r.Topics, func(a kmsg.TxnOffsetCommitResponseTopic) bool { return a.Topic == t.Topic && a.TopicID == t.TopicID })
+			if at < 0 {
+				a := kmsg.NewTxnOffsetCommitResponseTopic()
+				a.Topic, a.TopicID = t.Topic, t.TopicID
+				at, r.Topics = len(r.Topics), append(r.Topics, a)
+			}
+			return &r.Topics[at].Partitions
+		}))
+		left += len(t.Partitions)
+	}
+	return out.ofAll(body, left)
+}
 
 // routeTxnOffsetCommit leaves a trace of group offsets in the log, as Kafka does.
 //

@@ -101,7 +101,7 @@ func policiesOfData() map[kmsg.Key]policy {
 		kmsg.InitProducerID:       {asks: on(txnID, cluster), keeps: true, journal: true, denied: (*Front).denyTransaction, guard: (*Front).guardInit, route: (*Front).routeInitProducerID},
 		kmsg.AddPartitionsToTxn:   {asks: on(txnID, topic, cluster), journal: true, denied: (*Front).denyTransaction, guard: guards((*Front).guardAddPartitions), route: transactional},
 		kmsg.AddOffsetsToTxn:      {asks: on(txnID, group), keeps: true, journal: true, denied: (*Front).denyTransaction, guard: (*Front).guardProducer, route: transactional},
-		kmsg.TxnOffsetCommit:      {asks: on(txnID, group, topic), keeps: true, journal: true, denied: (*Front).denyTransaction, guard: (*Front).guardProducer, route: plain((*Front).routeTxnOffsetCommit)},
+		kmsg.TxnOffsetCommit:      {asks: on(txnID, group, topic), keeps: true, journal: true, denied: (*Front).denyTransaction, guard: guards((*Front).guardTxnOffsetCommit), route: plain((*Front).routeTxnOffsetCommit)},
 		kmsg.EndTxn:               {asks: on(txnID), keeps: true, journal: true, denied: (*Front).denyTransaction, guard: (*Front).guardProducer, route: (*Front).routeEndTxn},
 		kmsg.DescribeTransactions: {asks: on(txnID), route: (*Front).routeDescribeTransactions},
 		kmsg.ListTransactions:     {asks: unseen, route: (*Front).routeListTransactions},
@@ -112,10 +112,10 @@ func policiesOfGroups() map[kmsg.Key]policy {
 	return map[kmsg.Key]policy{
 		// Members ask again when they are not known any more; what is
 		// kept of them is that of static ones.
-		kmsg.OffsetCommit:           {asks: on(group, topic), keeps: true},
+		kmsg.OffsetCommit:           {asks: on(group, topic), keeps: true, guard: guards((*Front).guardOffsetCommit)},
 		kmsg.OffsetFetch:            {asks: on(group), denied: (*Front).denyOffsetFetch},
 		kmsg.OffsetDelete:           {asks: on(group), keeps: true},
-		kmsg.JoinGroup:              {asks: on(group), keeps: true, route: (*Front).routeJoinGroup},
+		kmsg.JoinGroup:              {asks: on(group), keeps: true, guard: guards(guardJoinGroup), route: (*Front).routeJoinGroup},
 		kmsg.SyncGroup:              {asks: on(group), route: plain((*Front).routeSyncGroup)},
 		kmsg.Heartbeat:              {asks: on(group)},
 		kmsg.LeaveGroup:             {asks: on(group), keeps: true, route: plain((*Front).routeLeaveGroup)},
@@ -229,6 +229,30 @@ type refusal struct {
 	// merge puts the answers to what the guard has taken out of the request
 	// into the answer to the rest; nil: nothing was taken out.
 	merge func(kmsg.Response)
+}
+
+// and is two refusals of parts.
+func (r refusal) and(o refusal) refusal {
+	switch {
+	case r.merge == nil:
+		return o
+	case o.merge == nil:
+		return r
+	}
+	return refusal{merge: func(resp kmsg.Response) {
+		r.merge(resp)
+		o.merge(resp)
+	}}
+}
+
+// ofAll answers a request of which nothing is left.
+func (r refusal) ofAll(req kmsg.Request, left int) refusal {
+	if r.merge == nil || left > 0 {
+		return r
+	}
+	resp := req.ResponseKind()
+	r.merge(resp)
+	return refuseWhole(resp)
 }
 
 func refuseWhole(resp kmsg.Response) refusal {

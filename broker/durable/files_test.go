@@ -54,19 +54,27 @@ func cutEntries(t *testing.T, path string, n int) {
 	}
 }
 
-// frameKinds lists the entries of a framed log by the value of a field.
-func frameKinds(t *testing.T, path, field string) []string {
+// each calls do for every entry of a framed log.
+func each(t *testing.T, path string, do func(entry json.RawMessage)) {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	must(t, err)
-	var kinds []string
 	for at := 0; at < len(raw); {
 		n := 8 + int(binary.LittleEndian.Uint32(raw[at:]))
-		var entry map[string]any
-		must(t, json.Unmarshal(raw[at+10:at+n], &entry))
-		kinds = append(kinds, fmt.Sprint(entry[field]))
+		do(raw[at+10 : at+n])
 		at += n
 	}
+}
+
+// frameKinds lists the entries of a framed log by the value of a field.
+func frameKinds(t *testing.T, path, field string) []string {
+	t.Helper()
+	var kinds []string
+	each(t, path, func(data json.RawMessage) {
+		var entry map[string]any
+		must(t, json.Unmarshal(data, &entry))
+		kinds = append(kinds, fmt.Sprint(entry[field]))
+	})
 	return kinds
 }
 

@@ -31,6 +31,22 @@ func appendFrame(dst []byte, entry any) ([]byte, error) {
 	return dst, nil
 }
 
+// appendFrames adds entries to dst.
+func appendFrames[T any](dst []byte, entries []T) (_ []byte, err error) {
+	for _, e := range entries {
+		if dst, err = appendFrame(dst, e); err != nil {
+			return nil, err
+		}
+	}
+	return dst, nil
+}
+
+// overgrown says that a log has so many entries that do not count any more that
+// it is worth to be written anew. kfake would do so while it runs, on the one
+// loop that serves everybody, with an fsync for each producer; the front keeps
+// it from that (see its pinned settings), and a start does it instead.
+func overgrown(entries, counting int) bool { return entries > 2*counting+1000 }
+
 // nextFrame takes one entry off the front of raw; ok is false when what is
 // there is not a whole entry.
 func nextFrame(raw []byte) (version uint16, data []byte, size int, ok bool) {

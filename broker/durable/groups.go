@@ -5,17 +5,25 @@ import (
 	"time"
 )
 
-type groupPartition struct {
-	group, topic string
-	partition    int32
+// groupKey names what one entry of groups.log replaces.
+type groupKey struct {
+	kind, group, topic string
+	partition          int32
+	instance           string
 }
 
-// groupsLog is groups.log: the committed offsets of groups, last entry wins.
+func commitKey(group, topic string, partition int32) groupKey {
+	return groupKey{kind: "commit", group: group, topic: topic, partition: partition}
+}
+
+// groupsLog is groups.log: groups, their static members and committed offsets.
+// The last entry of a key is the one that counts.
 type groupsLog struct {
 	path        string
 	valid, size int
-	committed   map[groupPartition]offsetOf
-	appended    []groupJSON
+	entries     []groupJSON      // of the file, and behind them what is new
+	inFile      int              // how many of them are in the file
+	last        map[groupKey]int // the entry that counts
 }
 
 func readGroups(path string) (*groupsLog, error) {
@@ -23,15 +31,22 @@ func readGroups(path string) (*groupsLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &groupsLog{path: path, valid: valid, size: size, committed: make(map[groupPartition]offsetOf)}
+	g := &groupsLog{path: path, valid: valid, size: size, entries: entries, inFile: len(entries), last: make(map[groupKey]int)}
 	for i, e := range entries {
-		at := groupPartition{e.Group, e.Topic, e.Partition}
 		switch e.Type {
 		case "commit":
-			g.committed[at] = offsetOf{e.Offset, e.Epoch, e.Metadata}
+			g.last[commitKey(e.Group, e.Topic, e.Partition)] = i
 		case "delete":
-			delete(g.committed, at)
-		case "meta", "meta848", "static":
+			delete(g.last, commitKey(e.Group, e.Topic, e.Partition))
+		case "meta", "meta848":
+			g.last[groupKey{kind: "meta", group: e.Group}] = i
+		case "static":
+			key := groupKey{kind: "static", group: e.Group, instance: e.InstanceID}
+			if e.MemberID == "" {
+				delete(g.last, key) // it has left
+			} else {
+				g.last[key] = i
+			}
 		default:
 			return nil, fmt.Errorf("%w: %s: entry %d has type %q", ErrLayout, path, i, e.Type)
 		}
@@ -39,46 +54,65 @@ func readGroups(path string) (*groupsLog, error) {
 	return g, nil
 }
 
+// hasCommitted says that a group has committed this offset.
+func (g *groupsLog) hasCommitted(key groupKey, o offsetOf) bool {
+	i, ok := g.last[key]
+	return ok && g.entries[i].Offset == o.Offset && g.entries[i].Epoch == o.LeaderEpoch
+}
+
 // has says whether every staged offset of t is what its group has committed.
 func (g *groupsLog) has(t *stagedTxn) bool {
 	all := len(t.offsets) > 0
-	t.each(func(at groupPartition, o offsetOf) {
-		c, ok := g.committed[at]
-		all = all && ok && c.Offset == o.Offset && c.LeaderEpoch == o.LeaderEpoch
-	})
+	t.each(func(at groupKey, o offsetOf) { all = all && g.hasCommitted(at, o) })
 	return all
 }
 
 // commit applies the staged offsets of t, as the end of its transaction does.
 func (g *groupsLog) commit(t *stagedTxn, at time.Time) {
 	millis := at.UnixMilli()
-	t.each(func(p groupPartition, o offsetOf) {
-		if c, ok := g.committed[p]; ok && c.Offset == o.Offset && c.LeaderEpoch == o.LeaderEpoch {
+	t.each(func(p groupKey, o offsetOf) {
+		if g.hasCommitted(p, o) {
 			return
 		}
-		g.committed[p] = o
-		g.appended = append(g.appended, groupJSON{
+		g.last[p] = len(g.entries)
+		g.entries = append(g.entries, groupJSON{
 			Type: "commit", Group: p.group, Topic: p.topic, Partition: p.partition,
 			Offset: o.Offset, Epoch: o.LeaderEpoch, Metadata: o.Metadata, LastCommit: &millis,
 		})
 	})
 }
 
+// flush adds what is new, or writes the log anew when little of it counts.
 func (g *groupsLog) flush() (changed bool, err error) {
+	if overgrown(len(g.entries), len(g.last)) {
+		var counts []groupJSON
+		live := make(map[int]bool, len(g.last))
+		for _, i := range g.last {
+			live[i] = true
+		}
+		for i, e := range g.entries {
+			if live[i] {
+				counts = append(counts, e)
+			}
+		}
+		raw, err := appendFrames(nil, counts)
+		if err != nil {
+			return false, err
+		}
+		return true, writeFile(g.path, raw)
+	}
 	if g.valid < g.size {
 		if err = truncateFile(g.path, int64(g.valid)); err != nil {
 			return false, err
 		}
 		changed = true
 	}
-	if len(g.appended) == 0 {
+	if g.inFile == len(g.entries) {
 		return changed, nil
 	}
-	var raw []byte
-	for _, e := range g.appended {
-		if raw, err = appendFrame(raw, e); err != nil {
-			return false, err
-		}
+	raw, err := appendFrames(nil, g.entries[g.inFile:])
+	if err != nil {
+		return false, err
 	}
 	return true, appendFile(g.path, raw)
 }

@@ -102,6 +102,7 @@ func (p *producer) marksAt(epoch int16) marks {
 type pidsLog struct {
 	path        string
 	valid, size int
+	entries     int
 	// loads is what kfake makes of the file. It can differ from the truth:
 	// EndTxn version 5 logs the end and then an "init" with the next epoch
 	// that does not carry the outcome, and to kfake an init forgets the
@@ -117,7 +118,7 @@ func readPids(path string) (producers, pidsLog, error) {
 		return nil, pidsLog{}, err
 	}
 	var (
-		log  = pidsLog{path: path, valid: valid, size: size, loads: make(map[int64]producerState)}
+		log  = pidsLog{path: path, valid: valid, size: size, entries: len(entries), loads: make(map[int64]producerState)}
 		all  = make(producers)
 		byID = make(map[string]int64)
 	)
@@ -174,10 +175,10 @@ func (ps producers) kept() map[int64]producerState {
 }
 
 // flush writes the log anew, in the form that Close gives it, unless kfake
-// would already load what is wanted.
+// would already load what is wanted, and quickly.
 func (l pidsLog) flush(ps producers) (changed bool, err error) {
 	want := ps.kept()
-	if l.valid == l.size && maps.Equal(l.loads, want) {
+	if l.valid == l.size && maps.Equal(l.loads, want) && !overgrown(l.entries, len(want)) {
 		return false, nil
 	}
 	var raw []byte

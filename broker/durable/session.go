@@ -140,7 +140,7 @@ func (t *txnJSON) stageGroup(group string) {
 	}
 }
 
-func (t *txnJSON) stage(at groupPartition, o offsetOf) {
+func (t *txnJSON) stage(at groupKey, o offsetOf) {
 	t.stageGroup(at.group)
 	put(t.Offsets[at.group], at.topic, at.partition, o)
 }

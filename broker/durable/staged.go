@@ -115,11 +115,11 @@ func (t *stagedTxn) stage(e journalEntry, topicOf func(id string) string) {
 }
 
 // each calls do for every staged offset.
-func (t *stagedTxn) each(do func(groupPartition, offsetOf)) {
+func (t *stagedTxn) each(do func(groupKey, offsetOf)) {
 	for group, topics := range t.offsets {
 		for topic, partitions := range topics {
 			for partition, o := range partitions {
-				do(groupPartition{group, topic, partition}, o)
+				do(commitKey(group, topic, partition), o)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestStagedTransactionsFromEntries(t *testing.T) {
 			ending := false
 			if x := txns[1]; x != nil {
 				ending = x.ending != nil
-				x.each(func(at groupPartition, o offsetOf) { got[at.partition] = o.Offset })
+				x.each(func(at groupKey, o offsetOf) { got[at.partition] = o.Offset })
 			}
 			if len(got) != len(c.want) || ending != c.ending {
 				t.Fatalf("got %v, ending %t; want %v, %t", got, ending, c.want, c.ending)
