@@ -2,6 +2,8 @@ package durable
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -85,21 +87,7 @@ func (g *groupsLog) commit(t *stagedTxn, at time.Time) {
 // flush adds what is new, or writes the log anew when little of it counts.
 func (g *groupsLog) flush() (changed bool, err error) {
 	if overgrown(len(g.entries), len(g.last)) {
-		var counts []groupJSON
-		live := make(map[int]bool, len(g.last))
-		for _, i := range g.last {
-			live[i] = true
-		}
-		for i, e := range g.entries {
-			if live[i] {
-				counts = append(counts, e)
-			}
-		}
-		raw, err := appendFrames(nil, counts)
-		if err != nil {
-			return false, err
-		}
-		return true, writeFile(g.path, raw)
+		return true, g.rewrite()
 	}
 	if g.valid < g.size {
 		if err = truncateFile(g.path, int64(g.valid)); err != nil {
@@ -115,4 +103,16 @@ func (g *groupsLog) flush() (changed bool, err error) {
 		return false, err
 	}
 	return true, appendFile(g.path, raw)
+}
+
+// rewrite leaves the entries that count.
+func (g *groupsLog) rewrite() error {
+	var raw []byte
+	for _, i := range slices.Sorted(maps.Values(g.last)) {
+		var err error
+		if raw, err = appendFrame(raw, g.entries[i]); err != nil {
+			return err
+		}
+	}
+	return writeFile(g.path, raw)
 }
