@@ -391,10 +391,10 @@ func (t *Txn) answered(resp *wire.EndGlobalTxnResponse) error {
 // begin: kgo goes on from the coordinator's end of it, and a producer that
 // cannot is to be initialised again.
 func (t *Txn) settle(ctx context.Context) error {
-	parts := t.parts()
 	switch {
 	case t.lost != nil:
-		for _, p := range parts {
+		t.session.lost = true
+		for _, p := range t.parts() {
 			p.stale.Store(true)
 		}
 	case !t.known:

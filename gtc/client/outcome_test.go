@@ -631,26 +631,118 @@ func TestATransactionThatBeginsTooLateIsRefused(t *testing.T) {
 
 func aborted(err error) bool { return errors.As(err, new(*AbortedError)) }
 
-func TestOutcomeNoLongerRemembered(t *testing.T) {
+// What is not remembered at one coordinator may be under way to another: one that
+// has lost the partition, and does not know, answers from memory. When the next
+// producer is initialised, that copy has been carried out or is fenced.
+func TestAnOutcomeThatIsLostEndsTheSession(t *testing.T) {
 	for _, code := range []int16{wire.GlobalTransactionTooOld.Code, kerr.TransactionalIDNotFound.Code} {
-		e := newEnv(t)
-		cl := e.open(t)
-		e.endHook = first(1, code)
-		txn := begin(t, cl)
-		produce(t, txn, "us", "a")
-		var unknown *UnknownOutcomeError
-		for range 2 {
-			if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, &unknown) || !unknown.Final {
-				t.Fatalf("code %d: Commit = %v, want a final UnknownOutcomeError", code, err)
-			}
-		}
-		txn = begin(t, cl)
-		produce(t, txn, "us", "b")
-		commit(t, txn)
-		if got, want := visible(t, e.us.addr), []string{"b"}; !slices.Equal(got, want) {
-			t.Errorf("us shows %q, want %q", got, want)
+		for _, touched := range [][]string{{"us"}, {"us", "eu"}} {
+			t.Run(fmt.Sprint(code, touched), func(t *testing.T) {
+				e := newEnv(t)
+				cl := e.open(t)
+				epoch := cl.slots[0].session.epoch
+				var first *wire.EndGlobalTxnRequest
+				e.endHook = func(n int, req *wire.EndGlobalTxnRequest) (*wire.EndGlobalTxnResponse, bool) {
+					if n == 1 {
+						first = req
+					}
+					return refusal(code), n == 1
+				}
+				txn := begin(t, cl)
+				for _, c := range touched {
+					produce(t, txn, c, "a")
+				}
+				var unknown *UnknownOutcomeError
+				for range 2 {
+					if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, &unknown) || !unknown.Final {
+						t.Fatalf("Commit = %v, want a final UnknownOutcomeError", err)
+					}
+				}
+				inits := e.us.inits.Load()
+				txn = begin(t, cl)
+				if got := e.us.inits.Load(); got != inits {
+					t.Errorf("%d InitProducerId in Begin, want the producer initialised when it is used", got-inits)
+				}
+				if got := e.count(wire.KeyInitGlobalTxn); got != 3 {
+					t.Errorf("%d InitGlobalTxn, want one for the session of before, which asks whether the id is ours, and one for a new one", got)
+				}
+				copied := *first
+				if got := e.endGlobalTxn(t.Context(), &copied); got.ErrorCode != kerr.ProducerFenced.Code {
+					t.Fatalf("a copy of the first EndGlobalTxn is answered code %d, want PRODUCER_FENCED", got.ErrorCode)
+				}
+				for _, c := range []string{"us", "eu"} {
+					produce(t, txn, c, "b")
+				}
+				commit(t, txn)
+				if got := cl.slots[0].session.epoch; got != epoch+1 {
+					t.Errorf("global epoch %d, want %d", got, epoch+1)
+				}
+				for _, c := range []participantCluster{e.us, e.eu} {
+					if got, want := visible(t, c.addr), []string{"b"}; !slices.Equal(got, want) {
+						t.Errorf("%s shows %q, want %q", c.name, got, want)
+					}
+				}
+			})
 		}
 	}
+}
+
+// The new session is a question of one's own id: what another client has taken over
+// meanwhile is not taken back.
+func TestALostOutcomeDoesNotTakeTheIDBack(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	e.endHook = first(1, kerr.TransactionalIDNotFound.Code)
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*UnknownOutcomeError)) {
+		t.Fatalf("Commit = %v, want an UnknownOutcomeError", err)
+	}
+	e.takeOver()
+	for range 2 {
+		if _, err := cl.Begin(deadline(t, patience)); !errors.As(err, new(*FencedError)) {
+			t.Errorf("Begin = %v, want a FencedError", err)
+		}
+	}
+	if got := e.us.inits.Load(); got != 1 {
+		t.Errorf("us got %d InitProducerId, want none after the other client's", got)
+	}
+}
+
+// A new session that could not be opened is still what the next Begin needs.
+func TestALostOutcomeIsNotForgottenByABeginThatFails(t *testing.T) {
+	e := newEnv(t)
+	cl := e.open(t)
+	before := cl.slots[0].session.instance
+	e.endHook = first(1, kerr.TransactionalIDNotFound.Code)
+	var granted [16]byte
+	refuse := []int{2, 4} // the question of the present session, and the opening of the new one
+	e.initHook = func(n int, req *wire.InitGlobalTxnRequest) (*wire.InitGlobalTxnResponse, bool) {
+		resp := wire.NewPtrInitGlobalTxnResponse()
+		resp.ErrorCode = wire.HeuristicOutcome.Code
+		if slices.Contains(refuse, n) {
+			return resp, true
+		}
+		granted = req.InstanceID
+		return nil, false
+	}
+	txn := begin(t, cl)
+	produce(t, txn, "us", "a")
+	produce(t, txn, "eu", "a")
+	if _, err := txn.Commit(deadline(t, patience)); !errors.As(err, new(*UnknownOutcomeError)) {
+		t.Fatalf("Commit = %v, want an UnknownOutcomeError", err)
+	}
+	for range refuse {
+		if _, err := cl.Begin(deadline(t, patience)); !errors.As(err, new(*HeuristicError)) {
+			t.Fatalf("Begin = %v, want a HeuristicError", err)
+		}
+	}
+	txn = begin(t, cl)
+	if granted == before {
+		t.Error("the transaction begins in the session whose outcome is lost")
+	}
+	produce(t, txn, "us", "b")
+	commit(t, txn)
 }
 
 // An answer that is an error proves nothing, so there is no local abort.

@@ -28,6 +28,9 @@ type session struct {
 	sequence      int64 // of the next transaction that the coordinator is asked to end
 	// fenced: the coordinator has refused this instance.
 	fenced error
+	// lost: of a transaction of this session nobody will tell the outcome, so the
+	// next one needs a new session (refresh).
+	lost bool
 	// granted is when InitGlobalTxn last succeeded; began is when Begin was
 	// last called.
 	granted moment
@@ -155,20 +158,56 @@ func (s *session) start(ctx context.Context) error {
 // refresh makes the session fit for another transaction. A producer that cannot
 // go on may be the sign of a session that has ended, so the coordinator is asked,
 // once for each.
+//
+// Where the outcome of a transaction is lost, a new session begins (C-CLI-3).
+// Producers are initialised again within a session only while no copy of an
+// EndGlobalTxn of it can still be carried out: nothing was asked, or the outcome
+// was told, and with it the number is used up. An outcome that is lost uses up
+// nothing. Counter-example: a coordinator that has lost the partition, and does
+// not know, answers TRANSACTIONAL_ID_NOT_FOUND from memory, while another copy is
+// on its way to the owner; the owner takes it for the session's next, finds all
+// participants prepared and decides to commit, and one of them is initialised, and
+// so aborted, before it is told. The epoch of a new session fences the copy, and a
+// decision that it has brought about is waited for.
+//
+// The present instance asks first: if another client has taken the id over, a new
+// one would take it back.
 func (s *session) refresh(ctx context.Context) error {
 	if s.fenced == nil {
-		doubt := slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale.Load() && !p.asked.Load() })
-		if !doubt && s.granted.age() <= renewAfter {
+		if !s.lost && !s.inDoubt() {
 			return nil
 		}
-		if err := s.renew(ctx); s.fenced == nil {
+		if err := s.renew(ctx); err != nil && s.fenced == nil {
 			return err
 		}
 	}
-	if err := s.reopen(ctx); err != nil {
-		return err
+	switch {
+	case s.fenced != nil:
+		if err := s.endedByTimeout(ctx); err != nil {
+			return err
+		}
+	case !s.lost:
+		return nil
 	}
+	s.beginAnew()
 	return s.initGlobalTxn(ctx)
+}
+
+// inDoubt reports that the coordinator has to be asked whether the id is still
+// this client's.
+func (s *session) inDoubt() bool {
+	return s.granted.age() > renewAfter ||
+		slices.ContainsFunc(s.participants, func(p *participant) bool { return p.stale.Load() && !p.asked.Load() })
+}
+
+// beginAnew lets the next InitGlobalTxn open a new session, after which every
+// producer is initialised again.
+func (s *session) beginAnew() {
+	s.instance, s.fenced, s.lost = newInstance(), nil, false
+	for _, p := range s.participants {
+		p.stale.Store(true)
+		p.asked.Store(false)
+	}
 }
 
 // renew asks InitGlobalTxn again and remembers a refusal. Open initialises
@@ -200,10 +239,10 @@ func (s *session) ready(ctx context.Context, p *participant) error {
 	return p.initialise(ctx, s.renew)
 }
 
-// reopen goes on after a refusal if it was only the timeout that ended the
-// session. If another client has taken the id over, InitGlobalTxn under a new
-// uuid would take it back from that one, which is not ours to decide.
-func (s *session) reopen(ctx context.Context) error {
+// endedByTimeout is nil if it was only the timeout, or an operator, that ended the
+// session which was refused. If another client has taken the id over, InitGlobalTxn
+// under a new uuid would take it back from that one, which is not ours to decide.
+func (s *session) endedByTimeout(ctx context.Context) error {
 	req := wire.NewPtrDescribeGlobalTransactionsRequest()
 	req.GlobalTransactionalIDs = []string{s.id}
 	ours := false
@@ -222,18 +261,10 @@ func (s *session) reopen(ctx context.Context) error {
 		}
 		return nil
 	})
-	switch {
-	case err != nil:
-		return err
-	case !ours:
+	if err == nil && !ours {
 		return s.fenced
 	}
-	s.instance = newInstance()
-	for _, p := range s.participants {
-		p.stale.Store(true)
-	}
-	s.fenced = nil
-	return nil
+	return err
 }
 
 // inParallel calls f for all and returns the first error by their order.
