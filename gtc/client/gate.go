@@ -19,7 +19,8 @@ const (
 	// retries the last batch under the new epoch, and a commit would then
 	// keep a part of the transaction.
 	phaseShut phase = iota
-	// phaseInit: InitGlobalTxn has answered and no transaction is open (R3).
+	// phaseInit: InitGlobalTxn has answered and no transaction is open (R3). Each
+	// InitProducerId, kgo's repeats too, leaves by permit alone.
 	phaseInit
 	// phaseLend: kgo asks for a producer id, and is given the participant's
 	// own, which the cluster has not to be asked for.
@@ -54,6 +55,38 @@ type gate struct {
 	// offers it; require: and is refused where it does not.
 	upgrade, require bool
 	upgraded         bool // an InitProducerId left as v6
+
+	permitting sync.Mutex   // held while permit is called
+	permit     func() error // nil: each is permitted
+	denied     error        // by permit
+}
+
+// letInit opens phaseInit. kgo repeats InitProducerId by itself for as long as the
+// cluster answers CONCURRENT_TRANSACTIONS, and meanwhile the id may become another
+// client's, so permit is asked before each.
+func (g *gate) letInit(permit func() error) {
+	g.permitting.Lock()
+	defer g.permitting.Unlock()
+	g.permit, g.denied = permit, nil
+	g.setPhase(phaseInit)
+}
+
+// endInit shuts the gate, when permit is called no more, and tells its refusal.
+func (g *gate) endInit() error {
+	g.permitting.Lock()
+	defer g.permitting.Unlock()
+	g.setPhase(phaseShut)
+	g.permit = nil
+	return g.denied
+}
+
+func (g *gate) permitted() bool {
+	g.permitting.Lock()
+	defer g.permitting.Unlock()
+	if g.permit != nil && g.denied == nil {
+		g.denied = g.permit()
+	}
+	return g.denied == nil
 }
 
 func (g *gate) setPhase(p phase) {
@@ -110,6 +143,7 @@ func (g *gate) initProducerID(r *kmsg.InitProducerIDRequest, brokerMax int16) ve
 	if r.TransactionalID == nil || *r.TransactionalID != g.transactionalID {
 		return verdict{}
 	}
+	permitted := g.permitted()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.phase == phaseLend {
@@ -117,7 +151,7 @@ func (g *gate) initProducerID(r *kmsg.InitProducerIDRequest, brokerMax int16) ve
 		answer.ProducerID, answer.ProducerEpoch = g.lentID, g.lentEpoch
 		return verdict{answer: answer}
 	}
-	if g.phase != phaseInit {
+	if g.phase != phaseInit || !permitted {
 		// kgo takes INVALID_PRODUCER_EPOCH as the end of this producer id and
 		// fails the records.
 		return verdict{answer: refuseInit(r, kerr.InvalidProducerEpoch)}

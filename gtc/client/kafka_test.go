@@ -271,7 +271,7 @@ func TestKafkaDoesNotKeepPreparedTransactions(t *testing.T) {
 	if node, found := p.keeper(deadline(t, patience)); found != nil || node == nil {
 		t.Errorf("keeper = %v, want a broker that offers version 6", found)
 	}
-	if err = p.initialiseKeeping(deadline(t, patience), nil); !errors.Is(err, errNotKept) {
+	if err = p.initialiseKeeping(deadline(t, patience), asked{granted, granted}); !errors.Is(err, errNotKept) {
 		t.Errorf("initialiseKeeping = %v, want errNotKept", err)
 	}
 	resp, err := p.describe(deadline(t, patience))

@@ -26,17 +26,25 @@ var errNotKept = errors.New("the cluster does not keep prepared transactions")
 //
 // What the cluster names as ongoing is ended here, by an EndTxn(abort) under the
 // new pair, and not before the coordinator has said once more that the id is
-// this client's (stillOurs: InitGlobalTxn, which is not granted while a commit
-// is pending). If the pair is refused, somebody has initialised the producer
-// since: the coordinator, which had a decision to tell, or another client.
-// InitGlobalTxn tells the two apart.
+// this client's (InitGlobalTxn, which is not granted while a commit is pending).
+// If the pair is refused, somebody has initialised the producer since: the
+// coordinator, which had a decision to tell, or another client. InitGlobalTxn tells
+// the two apart.
 //
 // errNotKept: Kafka up to 4.4 answers UNSUPPORTED_VERSION to KeepPreparedTxn,
 // and a cluster or a principal without two-phase commit
-// TRANSACTIONAL_ID_AUTHORIZATION_FAILED, both without effect.
-func (p *participant) initialiseKeeping(ctx context.Context, stillOurs func(context.Context) error) error {
+// TRANSACTIONAL_ID_AUTHORIZATION_FAILED, both without effect. When that is not the
+// first answer, as from brokers of two versions in a rolling upgrade, it has taken
+// a while, and the caller's next InitProducerId aborts: then the coordinator has
+// said once more, too, that the id is this client's.
+func (p *participant) initialiseKeeping(ctx context.Context, by permission) error {
 	for backoff := shortestBackoff; ; backoff = min(2*backoff, longestBackoff) {
-		err := p.keepOnce(ctx, stillOurs)
+		err := p.keepOnce(ctx, by)
+		if errors.Is(err, errNotKept) && backoff > shortestBackoff {
+			if refused := by.renew(ctx); refused != nil {
+				return refused
+			}
+		}
 		if err == nil || errors.Is(err, errNotKept) || coded(err) && !keepAgain(err) || ctx.Err() != nil || isClosed(err) {
 			return err
 		}
@@ -54,17 +62,17 @@ func keepAgain(err error) bool {
 	return kerr.IsRetriable(err) || errors.Is(err, kerr.ConcurrentTransactions) || refusedAbort(err)
 }
 
-func (p *participant) keepOnce(ctx context.Context, stillOurs func(context.Context) error) error {
+func (p *participant) keepOnce(ctx context.Context, by permission) error {
 	next, ongoing, err := p.takeOver(ctx)
 	if err != nil {
 		return err
 	}
 	if ongoing {
-		if err = stillOurs(ctx); err != nil {
+		if err = by.renew(ctx); err != nil {
 			return err
 		}
 		if next, err = p.endKept(ctx, next, false); refusedAbort(err) {
-			return errors.Join(stillOurs(ctx), err)
+			return errors.Join(by.renew(ctx), err)
 		} else if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/broker"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
@@ -87,6 +88,14 @@ func instance(t *testing.T, at participantCluster, mode TwoPhaseCommit) *partici
 	return p
 }
 
+// asked stands in for the coordinator where a producer asks for its permission.
+type asked struct{ renewed, confirmed func() error }
+
+func (a asked) renew(context.Context) error   { return a.renewed() }
+func (a asked) confirm(context.Context) error { return a.confirmed() }
+
+func granted() error { return nil }
+
 // openAt is what is open on a cluster under the id.
 func openAt(t *testing.T, at participantCluster) (string, pair) {
 	t.Helper()
@@ -113,7 +122,7 @@ func TestALateInitProducerIDAbortsNothing(t *testing.T) {
 			_, was := openAt(t, e.us)
 			fenced := &FencedError{Err: kerr.ProducerFenced}
 			late := instance(t, e.us, mode)
-			err := late.initialise(deadline(t, patience), func(context.Context) error { return fenced })
+			err := late.initialise(deadline(t, patience), asked{func() error { return fenced }, granted})
 			state, now := openAt(t, e.us)
 			if mode == TwoPhaseCommitOff {
 				if err != nil || state == "Ongoing" {
@@ -225,16 +234,16 @@ func TestARefusedPairIsAskedForAgain(t *testing.T) {
 	if err := txn.ProduceSync(t.Context(), "us", &kgo.Record{Topic: topic, Value: []byte("a")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	asked := 0
+	times := 0
 	p := instance(t, e.us, TwoPhaseCommitAuto)
-	err := p.initialise(deadline(t, patience), func(context.Context) error {
-		if asked++; asked == 1 {
+	err := p.initialise(deadline(t, patience), asked{func() error {
+		if times++; times == 1 {
 			commitKept(t, e.us)
 		}
 		return nil
-	})
-	if err != nil || asked != 2 {
-		t.Errorf("initialise = %v, the coordinator was asked %d times, want twice", err, asked)
+	}, granted})
+	if err != nil || times != 2 {
+		t.Errorf("initialise = %v, the coordinator was asked %d times, want twice", err, times)
 	}
 	if got, want := visible(t, e.us.addr), []string{"a"}; !slices.Equal(got, want) {
 		t.Errorf("us shows %q, want %q", got, want)
@@ -257,7 +266,7 @@ func TestAClusterThatDoesNotKeepIsInitialisedAsEver(t *testing.T) {
 			if err := p.openRaw(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.initialiseKeeping(t.Context(), nil); !errors.Is(err, errNotKept) {
+			if err := p.initialiseKeeping(t.Context(), asked{granted, granted}); !errors.Is(err, errNotKept) {
 				t.Errorf("initialiseKeeping = %v, want errNotKept", err)
 			}
 			if state, _ := openAt(t, e.us); state != "Ongoing" {
@@ -272,6 +281,116 @@ func TestAClusterThatDoesNotKeepIsInitialisedAsEver(t *testing.T) {
 			commit(t, txn)
 			if got, want := visible(t, e.us.addr), []string{"b"}; !slices.Equal(got, want) {
 				t.Errorf("us shows %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// A client asks a cluster whose brokers are being upgraded for its producer id, for
+// longer than it takes another client to get the id and to have a commit decided:
+// an InitProducerId that aborts leaves by the permission of now.
+func TestInitProducerIDLeavesByAPermissionThatCounts(t *testing.T) {
+	concurrent := func(e env) {
+		var once atomic.Bool
+		e.eu.fake.ControlKey(keyInitProducerID, func(req kmsg.Request) (kmsg.Response, error, bool) {
+			resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+			resp.ErrorCode = kerr.ConcurrentTransactions.Code
+			return resp, nil, once.CompareAndSwap(false, true)
+		})
+	}
+	for name, tc := range map[string]struct {
+		at    func(env) participantCluster
+		fault func(env)
+		cut   bool // the connection, around the first question for a producer that is kept
+		count int  // of the permissions that are asked for until one is refused
+		asked func(func() error) asked
+	}{
+		"kept by the first broker, not by the next": {at: func(e env) participantCluster { return e.us }, cut: true, count: 1, asked: func(ask func() error) asked { return asked{ask, granted} }},
+		"kgo repeats by itself":                     {at: func(e env) participantCluster { return e.eu }, fault: concurrent, count: 2, asked: func(ask func() error) asked { return asked{granted, ask} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := env{us: newKeeping(t, "us"), eu: newKfake(t, "eu")}
+			e.fakeCoordinator = newFakeCoordinator(t, e.us, e.eu)
+			at := tc.at(e)
+			other := begin(t, e.open(t))
+			if err := other.ProduceSync(t.Context(), at.name, &kgo.Record{Topic: topic, Value: []byte("a")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			if tc.fault != nil {
+				tc.fault(e)
+			}
+			late := instance(t, at, TwoPhaseCommitAuto)
+			if tc.cut {
+				late.conf.Dialer = cutFirstKeep()
+			}
+			fenced, times := &FencedError{Err: kerr.ProducerFenced}, 0
+			ask := func() error {
+				if times++; times == tc.count {
+					return fenced
+				}
+				return nil
+			}
+			if err := late.initialise(deadline(t, patience), tc.asked(ask)); !errors.Is(err, fenced) {
+				t.Errorf("initialise = %v, want the refusal of InitGlobalTxn", err)
+			}
+			if times != tc.count {
+				t.Errorf("the coordinator was asked %d times, want %d", times, tc.count)
+			}
+			if state, _ := openAt(t, at); state != "Ongoing" {
+				t.Errorf("the other client's transaction is %s, want Ongoing", state)
+			}
+		})
+	}
+}
+
+// cutFirstKeep breaks the connection when the first InitProducerId of version 6 has
+// left. (What has not left kgo sends again by itself.)
+func cutFirstKeep() dialFunc {
+	var once atomic.Bool
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return cutter{c, &once}, err
+	}
+}
+
+type cutter struct {
+	net.Conn
+	done *atomic.Bool
+}
+
+func (c cutter) Write(b []byte) (int, error) {
+	key, version, _, err := peekRequest(b[sizeBytes:])
+	if err == nil && key == keyInitProducerID && version == initProducerID2PC && c.done.CompareAndSwap(false, true) {
+		n, err := c.Conn.Write(b)
+		return n, errors.Join(err, c.Close())
+	}
+	return c.Conn.Write(b)
+}
+
+// The permission that Open has is good for a while; an old one is asked for again,
+// before the InitProducerId leaves.
+func TestAnOldPermissionIsAskedForAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		age  time.Duration
+		want int
+	}{"young": {0, 0}, "old": {initWithin + time.Second, 1}} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			s := e.open(t).slots[0].session
+			s.granted = momentOf(time.Now().Add(-tc.age))
+			before := e.count(wire.KeyInitGlobalTxn)
+			if err := s.participant("us").initialise(deadline(t, patience), s); err != nil {
+				t.Fatal(err)
+			}
+			if got := e.count(wire.KeyInitGlobalTxn) - before; got != tc.want {
+				t.Errorf("%d InitGlobalTxn, want %d", got, tc.want)
+			}
+			e.takeOver()
+			s.granted = momentOf(time.Now().Add(-tc.age))
+			inits := e.us.inits.Load()
+			err := s.participant("us").initialise(deadline(t, patience), s)
+			if refused := errors.As(err, new(*FencedError)); refused != (tc.want > 0) || e.us.inits.Load() == inits == (tc.want == 0) {
+				t.Errorf("after another client has the id: initialise = %v, and %d InitProducerId", err, e.us.inits.Load()-inits)
 			}
 		})
 	}

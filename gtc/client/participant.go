@@ -130,16 +130,23 @@ func (p *participant) identify(ctx context.Context) error {
 	return nil
 }
 
+// permission is the coordinator's to initialise producers: its answer to
+// InitGlobalTxn. It ages, because another client may take the id over.
+type permission interface {
+	renew(context.Context) error   // asks for it again
+	confirm(context.Context) error // asks for it again when it is old
+}
+
 // initialise gets a producer id and epoch, and ends what is open on the cluster
 // under the id. The caller has asked InitGlobalTxn first (R3), so nothing that
 // is open has been, or can still be, decided. Where the cluster keeps prepared
 // transactions a request that comes late does no harm either (KIP-939);
 // elsewhere InitProducerId itself aborts.
-func (p *participant) initialise(ctx context.Context, stillOurs func(context.Context) error) error {
+func (p *participant) initialise(ctx context.Context, by permission) error {
 	err := p.openRaw(ctx)
 	if err == nil {
-		if err = p.initialiseKeeping(ctx, stillOurs); errors.Is(err, errNotKept) {
-			err = p.initialiseAborting(ctx)
+		if err = p.initialiseKeeping(ctx, by); errors.Is(err, errNotKept) {
+			err = p.initialiseAborting(ctx, by)
 		}
 	}
 	if _, fenced := errors.AsType[*FencedError](err); fenced {
@@ -161,30 +168,32 @@ func (p *participant) initialise(ctx context.Context, stillOurs func(context.Con
 }
 
 // initialiseAborting lets kgo send InitProducerId, which aborts what is open.
-func (p *participant) initialiseAborting(ctx context.Context) error {
+func (p *participant) initialiseAborting(ctx context.Context, by permission) error {
 	p.gate.setUpgrade(p.conf.TwoPhaseCommit != TwoPhaseCommitOff, p.conf.TwoPhaseCommit == TwoPhaseCommitOn)
-	err := p.initialiseOnce(ctx)
+	err := p.initialiseOnce(ctx, by)
 	if p.conf.TwoPhaseCommit == TwoPhaseCommitAuto && p.gate.wasUpgraded() &&
 		errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
 		// Kafka's answer to Enable2Pc both without the setting and without
 		// the operation TWO_PHASE_COMMIT. The other way needs neither.
 		p.gate.setUpgrade(false, false)
-		err = p.initialiseOnce(ctx)
+		err = p.initialiseOnce(ctx, by)
 	}
 	return err
 }
 
-func (p *participant) initialiseOnce(ctx context.Context) error {
+func (p *participant) initialiseOnce(ctx context.Context, by permission) error {
 	if p.used {
 		if err := p.renew(); err != nil {
 			return err
 		}
 	}
 	p.used = true
-	p.gate.setPhase(phaseInit)
-	defer p.gate.setPhase(phaseShut)
+	p.gate.letInit(func() error { return by.confirm(ctx) })
 	var err error
 	p.producerID, p.producerEpoch, err = p.kgo.ProducerID(ctx)
+	if denied := p.gate.endInit(); denied != nil {
+		return denied
+	}
 	p.loaded = err == nil
 	return err
 }

@@ -53,6 +53,9 @@ const (
 	// sharedFor is how long one InitGlobalTxn of a transaction does for several
 	// producers that are initialised again in it.
 	sharedFor = time.Second
+	// initWithin is how long after InitGlobalTxn an InitProducerId may leave, that
+	// of kgo's which is repeated, or waits for a connection, too.
+	initWithin = 10 * time.Second
 )
 
 // moment is a time by both clocks of the machine: the monotonic one stands still
@@ -116,7 +119,7 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.initGlobalTxn(ctx); err != nil {
 		return err
 	}
-	return inParallel(s.participants, func(p *participant) error { return p.initialise(ctx, s.renew) })
+	return inParallel(s.participants, func(p *participant) error { return p.initialise(ctx, s) })
 }
 
 // identify learns the ids of the clusters.
@@ -217,6 +220,23 @@ func (s *session) renew(ctx context.Context) error {
 		return err
 	}
 	defer s.renewing.release()
+	return s.renewHeld(ctx)
+}
+
+// confirm renews what was granted long ago.
+func (s *session) confirm(ctx context.Context) error {
+	if err := s.renewing.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.renewing.release()
+	if s.granted.age() <= initWithin {
+		return nil
+	}
+	return s.renewHeld(ctx)
+}
+
+// renewHeld is renew for a caller that holds s.renewing.
+func (s *session) renewHeld(ctx context.Context) error {
 	err := s.initGlobalTxn(ctx)
 	if _, fenced := errors.AsType[*FencedError](err); fenced {
 		s.fenced = err
@@ -236,7 +256,7 @@ func (s *session) ready(ctx context.Context, p *participant) error {
 			return err
 		}
 	}
-	return p.initialise(ctx, s.renew)
+	return p.initialise(ctx, s)
 }
 
 // endedByTimeout is nil if it was only the timeout, or an operator, that ended the
