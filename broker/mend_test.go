@@ -65,6 +65,26 @@ func TestAMemberThatBringsTooMuchIsRefused(t *testing.T) {
 	}
 }
 
+func TestAGroupHasRoomForSoManyMembers(t *testing.T) {
+	n := startNode(t, []string{"group.max.size=2"})
+	refused := kerr.GroupMaxSizeReached.Code
+	for i, want := range []int16{kerr.MemberIDRequired.Code, kerr.MemberIDRequired.Code, refused} {
+		req := join("range")
+		req.Version = 5
+		if code := ask[*kmsg.JoinGroupResponse](t, n.dial(t), req).ErrorCode; code != want {
+			t.Errorf("member %d of a classic group: %v, want %v", i+1, kerr.ErrorForCode(code), kerr.ErrorForCode(want))
+		}
+	}
+	for i, want := range []int16{0, 0, refused} {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Version, req.Group, req.MemberID, req.RebalanceTimeoutMillis = 1, "new", fmt.Sprint("member-", i), 1000
+		req.SubscribedTopicNames, req.Topics = []string{"t"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		if code := ask[*kmsg.ConsumerGroupHeartbeatResponse](t, n.dial(t), req).ErrorCode; code != want {
+			t.Errorf("member %d of a consumer group: %v, want %v", i+1, kerr.ErrorForCode(code), kerr.ErrorForCode(want))
+		}
+	}
+}
+
 // A producer of kgo sends this after two topics were deleted under it.
 func TestProduceToTopicsThatAreNotThere(t *testing.T) {
 	n := startNode(t, nil)

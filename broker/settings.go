@@ -34,7 +34,11 @@ func pinned(cfg *config.Config) map[string]string {
 		// It never forgets a producer, and the coordinator's log asks.
 		"producer.id.expiration.ms": strconv.Itoa(math.MaxInt32),
 		"log.segment.bytes":         strconv.Itoa(int(cfg.SegmentBytes)),
-		"state.log.compact.bytes":   strconv.FormatInt(cfg.StateLogCompactBytes, 10),
+		// It would write the logs of producers and of groups anew on the one loop
+		// that serves everybody, with an fsync for each producer: 10 s for 10,000.
+		// A start does it instead (package durable).
+		"state.log.compact.bytes": strconv.Itoa(math.MaxInt64),
+		"group.max.size":          strconv.Itoa(int(cfg.GroupMaxSize)),
 	}
 }
 

@@ -76,7 +76,7 @@ func TestTheNodesOwnSettingsStay(t *testing.T) {
 	n := startConfigured(t, onDisk(t, dir))
 	own := map[string]string{
 		"log.cleaner.backoff.ms": "9223372036854", "producer.id.expiration.ms": "2147483647",
-		"log.segment.bytes": "104857600", "state.log.compact.bytes": "10485760", "transaction.max.timeout.ms": "900000",
+		"log.segment.bytes": "104857600", "state.log.compact.bytes": "9223372036854775807", "group.max.size": "1000", "transaction.max.timeout.ms": "900000",
 	}
 	stay := func(when string) {
 		t.Helper()

@@ -67,7 +67,7 @@ func (s *storage) open(cfg *config.Config) (err error) {
 
 // storageFailures begin the formats by which the pinned kfake reports a write
 // that failed. It logs before it answers.
-var storageFailures = []string{"persist ", "endTx: failed to persist", "compact pids.log", "compact groups.log", "rebuildSegments ", "save session state"}
+var storageFailures = []string{"persist ", "endTx: failed to persist", "rebuildSegments ", "save session state"}
 
 // Logf implements kfake.Logger.
 func (s *storage) Logf(level kfake.LogLevel, format string, args ...any) {

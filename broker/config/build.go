@@ -32,7 +32,7 @@ func (b *builder) build() *Config {
 		NumPartitions: b.Int32("num.partitions"), AutoCreateTopics: b.Bool("auto.create.topics.enable"),
 		SyncWrites:            b.Value("log.flush.interval.messages") == "1",
 		SegmentBytes:          b.Int32("log.segment.bytes"),
-		StateLogCompactBytes:  b.Int64("state.log.compact.bytes"),
+		GroupMaxSize:          b.Int32("group.max.size"),
 		SocketRequestMaxBytes: b.Int32("socket.request.max.bytes"), MaxConnections: b.Int32("max.connections"),
 		MaxConnectionsPerIP: b.Int32("max.connections.per.ip"), MaxInFlight: b.Int32("max.in.flight.requests.per.connection"),
 		QueuedMaxRequestBytes:       b.Int64("queued.max.request.bytes"),

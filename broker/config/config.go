@@ -84,8 +84,7 @@ type Config struct {
 	AutoCreateTopics bool
 	SyncWrites       bool // fsync before a produce is acknowledged
 	SegmentBytes     int32
-
-	StateLogCompactBytes int64 // of the logs of producers and of group offsets
+	GroupMaxSize     int32 // members
 
 	SocketRequestMaxBytes int32
 	MaxConnections        int32

@@ -96,7 +96,7 @@ var brokerKeys = []properties.Key{
 	{Name: "log.dirs", Type: properties.String, Default: "/tmp/minibroker-logs", Doc: "The data directory (one). Set to nothing (log.dirs=), everything is kept in memory and lost at the end."},
 	{Name: "log.flush.interval.messages", Type: properties.Long, Default: "1", Min: 1, Max: maxLong, Values: []string{"1", flushNever}, Doc: "1 forces every batch to the disk before it is acknowledged; 9223372036854775807, Kafka's default, leaves that to the operating system: a power failure then loses acknowledged records."},
 	{Name: "log.segment.bytes", Type: properties.Int, Default: "104857600", Min: 14, Max: maxInt, Doc: "How large a segment of a partition grows before the next one is begun. Kafka's default is 1073741824."},
-	{Name: "state.log.compact.bytes", Type: properties.Long, Default: "10485760", Min: 4096, Max: maxLong, Doc: "How large the logs of producers and of group offsets grow before they are written anew, for which everybody waits."},
+	{Name: "group.max.size", Type: properties.Int, Default: "1000", Min: 1, Max: maxInt, Doc: "How many members a consumer group may have; a further one is told GROUP_MAX_SIZE_REACHED. Kafka's default is 2147483647."},
 	{Name: "num.partitions", Type: properties.Int, Default: "1", Min: 1, Max: 10000, Doc: "Partitions of a topic that is created without a number of its own."},
 	{Name: "auto.create.topics.enable", Type: properties.Boolean, Default: "true", Doc: "Create a topic when a client asks for it."},
 	{Name: "transaction.max.timeout.ms", Type: properties.Int, Default: "900000", Min: 1, Max: maxInt, Doc: "The longest transaction timeout that a client may ask for. 2147483647 lets participants of global transactions opt in with stable API versions."},

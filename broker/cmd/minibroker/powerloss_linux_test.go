@@ -90,8 +90,7 @@ var powerlossConfig = []string{
 	"process.roles=broker,gtc", "global.transaction.state.log.num.partitions=2",
 	"authorizer.class.name=" + config.StandardAuthorizer, "super.users=User:ANONYMOUS",
 	"transaction.max.timeout.ms=2147483647",
-	"log.segment.bytes=300",        // a segment for every few records
-	"state.log.compact.bytes=6000", // the logs of producers and groups are written anew every now and then
+	"log.segment.bytes=300", // a segment for every few records
 }
 
 // record runs a node three times: it is killed, it is stopped, it is killed.
