@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/wire"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // retryPause is the pause before a question is asked again.
@@ -116,10 +117,10 @@ func (a *admin) coordinator(ctx context.Context, id string) (string, error) {
 	}
 	found := resp.(*wire.FindCoordinatorResponse).Coordinators
 	if len(found) != 1 {
-		return "", fmt.Errorf("find the coordinator of %s: %d answers to one question", id, len(found))
+		return "", fmt.Errorf("find the coordinator of %s: %d answers to one question", plain.Name(id), len(found))
 	}
 	if err := answered(found[0].ErrorCode, found[0].ErrorMessage); err != nil {
-		return "", fmt.Errorf("find the coordinator of %s: %w", id, err)
+		return "", fmt.Errorf("find the coordinator of %s: %w", plain.Name(id), err)
 	}
 	return net.JoinHostPort(found[0].Host, strconv.Itoa(int(found[0].Port))), nil
 }
@@ -190,7 +191,7 @@ func (a *admin) listOnce(ctx context.Context, req *wire.ListGlobalTransactionsRe
 			return nil, err
 		}
 		if len(r.UnknownStateFilters) > 0 {
-			return nil, fmt.Errorf("unknown state %v", r.UnknownStateFilters)
+			return nil, fmt.Errorf("unknown state %s", plain.Names(r.UnknownStateFilters))
 		}
 		all = append(all, r.GlobalTransactions...)
 	}
@@ -205,7 +206,7 @@ func (a *admin) describe(ctx context.Context, ids []string) error {
 			err = a.out.describe(one)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", id, err))
+			errs = append(errs, fmt.Errorf("%s: %w", plain.Name(id), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -237,7 +238,7 @@ func (a *admin) resolve(ctx context.Context, id string, action int8, cluster *st
 	}
 	r := resp.(*wire.ResolveGlobalTransactionResponse)
 	if err := answered(r.ErrorCode, r.ErrorMessage); err != nil {
-		return fmt.Errorf("%s: %w", id, err)
+		return fmt.Errorf("%s: %w", plain.Name(id), err)
 	}
 	return a.out.resolved(id, r.State)
 }
@@ -245,7 +246,7 @@ func (a *admin) resolve(ctx context.Context, id string, action int8, cluster *st
 func answered(code int16, message *string) error {
 	err := wire.ErrorForCode(code)
 	if err != nil && message != nil {
-		return fmt.Errorf("%s: %w", *message, err)
+		return fmt.Errorf("%s: %w", plain.Text(*message), err)
 	}
 	return err
 }

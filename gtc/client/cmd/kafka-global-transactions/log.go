@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/txnlog/topiclog"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // logFlags are what "log" is asked for.
@@ -117,7 +117,7 @@ func (f *logFlags) onCluster(ctx context.Context, l *topiclog.Log, out io.Writer
 		if err := l.TakeOut(ctx, f.takeOut, f.offset, operator()); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "%s is taken out; its outcome counts as unknown until: kafka-global-transactions forget %s\n", f.takeOut, f.takeOut)
+		_, err := fmt.Fprintf(out, "%[1]s is taken out; its outcome counts as unknown until: kafka-global-transactions forget %[1]s\n", plain.Name(f.takeOut))
 		return err
 	case f.acceptLoss != "":
 		first, last, err := f.stretch()
@@ -166,7 +166,7 @@ func (f *logFlags) readFiles(out io.Writer) error {
 		_, number, _ := strings.Cut(filepath.Base(dir), txnlog.Topic+"-")
 		partition, err := strconv.ParseInt(number, 10, 32)
 		if err != nil {
-			return fmt.Errorf("--dir %s: the name of a partition's directory is %s-NUMBER", dir, txnlog.Topic)
+			return fmt.Errorf("--dir %s: the name of a partition's directory is %s-NUMBER", plain.Name(dir), txnlog.Topic)
 		}
 		n, err := f.report(out, int32(partition), func(visit func(txnlog.RawRecord)) ([]error, error) {
 			return topiclog.VerifyFiles(dir, int32(partition), visit)
@@ -189,12 +189,12 @@ func whole(refused int) error {
 // report reads a partition and prints its records, or what is wrong with it; it
 // returns the number of reasons to refuse it.
 func (f *logFlags) report(out io.Writer, partition int32, read func(visit func(txnlog.RawRecord)) ([]error, error)) (int, error) {
-	records, enc := 0, json.NewEncoder(out)
+	records := 0
 	var printErr error
 	doubts, err := read(func(r txnlog.RawRecord) {
 		records++
 		if f.dump && printErr == nil {
-			printErr = enc.Encode(describeRecord(partition, r))
+			printErr = encode(out, describeRecord(partition, r))
 		}
 	})
 	if err = errors.Join(err, printErr); err != nil {
@@ -204,7 +204,7 @@ func (f *logFlags) report(out io.Writer, partition int32, read func(visit func(t
 		_, err = fmt.Fprintf(out, "partition %d: %d records, nothing wrong\n", partition, records)
 	}
 	for _, doubt := range doubts {
-		_, printErr := fmt.Fprintln(out, doubt)
+		_, printErr := fmt.Fprintln(out, plain.Text(doubt.Error()))
 		err = errors.Join(err, printErr)
 	}
 	return len(doubts), err

@@ -17,8 +17,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +29,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/gtc/client/properties"
 	"github.com/kafka-gtc/kafka-gtc/wire"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // timeout bounds one command.
@@ -36,8 +39,16 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if cmd, err := command().ExecuteContextC(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "kafka-global-transactions:", err)
+		complain(os.Stderr, err)
 		os.Exit(exitCode(cmd, err))
+	}
+}
+
+// complain prints each of several errors on a line of its own. Nothing in them
+// begins another line: ids and messages of others are plain when they are made.
+func complain(out io.Writer, err error) {
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintln(out, "kafka-global-transactions:", plain.Text(strings.TrimSuffix(line, "\n"))) //nolint:errcheck // there is nobody else to tell
 	}
 }
 

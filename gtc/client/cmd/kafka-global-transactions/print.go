@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/kafka-gtc/kafka-gtc/wire"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
-// printer shows answers to a person, or as JSON, one object a line.
+// printer shows answers to a person, or exactly, as JSON, one object a line.
 type printer struct {
 	out  io.Writer
 	json bool
@@ -19,9 +20,8 @@ type printer struct {
 
 func (p printer) list(all []wire.ListGlobalTransactionsResponseGlobalTransaction) error {
 	if p.json {
-		enc := json.NewEncoder(p.out)
 		for _, one := range all {
-			if err := enc.Encode(one); err != nil {
+			if err := encode(p.out, one); err != nil {
 				return err
 			}
 		}
@@ -34,27 +34,27 @@ func (p printer) list(all []wire.ListGlobalTransactionsResponseGlobalTransaction
 		if one.Heuristic {
 			heuristic = "HEURISTIC"
 		}
-		fmt.Fprintf(&w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", one.GlobalTransactionalID, one.State, one.GlobalEpoch, one.Sequence,
-			age(one.AgeMillis), strings.Join(one.PendingClusterIDs, ","), heuristic)
+		fmt.Fprintf(&w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", plain.Name(one.GlobalTransactionalID), plain.Name(one.State), one.GlobalEpoch, one.Sequence,
+			age(one.AgeMillis), plain.Names(one.PendingClusterIDs), heuristic)
 	}
 	return p.table(w.String())
 }
 
 func (p printer) describe(one wire.DescribeGlobalTransactionsResponseGlobalTransaction) error {
 	if p.json {
-		return json.NewEncoder(p.out).Encode(one)
+		return encode(p.out, one)
 	}
 	var w strings.Builder
-	fmt.Fprintf(&w, "global transactional id\t%s\n", one.GlobalTransactionalID)
-	fmt.Fprintf(&w, "state\t%s\n", one.State)
+	fmt.Fprintf(&w, "global transactional id\t%s\n", plain.Name(one.GlobalTransactionalID))
+	fmt.Fprintf(&w, "state\t%s\n", plain.Name(one.State))
 	fmt.Fprintf(&w, "global epoch, sequence\t%d, %d\n", one.GlobalEpoch, one.Sequence)
 	fmt.Fprintf(&w, "session\ttimeout %v, clusters %s%s\n", time.Duration(one.TimeoutMillis)*time.Millisecond,
-		strings.Join(one.ClusterIDs, ", "), map[bool]string{true: ", ended"}[one.SessionEnded])
+		plain.Names(one.ClusterIDs), map[bool]string{true: ", ended"}[one.SessionEnded])
 	if one.DecisionTimestampMillis >= 0 {
 		fmt.Fprintf(&w, "decided\t%s\n", time.UnixMilli(one.DecisionTimestampMillis).UTC().Format(time.RFC3339))
 	}
 	if one.Reason != nil {
-		fmt.Fprintf(&w, "reason\t%s\n", *one.Reason)
+		fmt.Fprintf(&w, "reason\t%s\n", plain.Text(*one.Reason))
 	}
 	for _, x := range one.Participants {
 		text := states[x.State]
@@ -62,9 +62,9 @@ func (p printer) describe(one wire.DescribeGlobalTransactionsResponseGlobalTrans
 			text += " since " + age(x.OpenSinceMillis)
 		}
 		if x.Message != nil {
-			text += ": " + *x.Message
+			text += ": " + plain.Text(*x.Message)
 		}
-		fmt.Fprintf(&w, "participant %s\tproducer %d/%d\t%s\n", x.ClusterID, x.ProducerID, x.ProducerEpoch, text)
+		fmt.Fprintf(&w, "participant %s\tproducer %d/%d\t%s\n", plain.Name(x.ClusterID), x.ProducerID, x.ProducerEpoch, text)
 	}
 	return p.table(w.String())
 }
@@ -80,9 +80,19 @@ func (p printer) table(text string) error {
 
 func (p printer) resolved(id, state string) error {
 	if p.json {
-		return json.NewEncoder(p.out).Encode(map[string]string{"GlobalTransactionalID": id, "State": state})
+		return encode(p.out, map[string]string{"GlobalTransactionalID": id, "State": state})
 	}
-	_, err := fmt.Fprintf(p.out, "%s is now %s\n", id, state)
+	_, err := fmt.Fprintf(p.out, "%s is now %s\n", plain.Name(id), plain.Name(state))
+	return err
+}
+
+// encode prints a value as JSON on a line. It is exact, and may be looked at.
+func encode(out io.Writer, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(plain.JSON(append(text, '\n')))
 	return err
 }
 

@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // Main runs a command until it ends by itself or SIGTERM or SIGINT ends its
@@ -40,12 +42,39 @@ func Main(command func(zerolog.Logger) *cobra.Command) {
 
 // newLogger writes for a person on a terminal and for a machine otherwise.
 func newLogger(w *os.File) zerolog.Logger {
-	var out io.Writer = w
-	if isatty.IsTerminal(w.Fd()) {
-		out = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly}
-	}
 	zerolog.TimeFieldFormat = zerolog.TimeFormatUnixMs
+	var out io.Writer = machine{w}
+	if isatty.IsTerminal(w.Fd()) {
+		out = person(w)
+	}
 	return zerolog.New(out).With().Timestamp().Logger()
+}
+
+// person writes lines in which nothing that others have chosen is more than text.
+// The console writer itself quotes texts with a space or worse, but neither the
+// message nor what is in a list, and cuts nothing.
+func person(w io.Writer) io.Writer {
+	value := func(v any) string { return plain.Text(fmt.Sprintf("%s", v)) }
+	return zerolog.ConsoleWriter{
+		Out: w, TimeFormat: time.TimeOnly, FormatFieldValue: value, FormatErrFieldValue: value,
+		FormatPrepare: func(event map[string]any) error {
+			if message, ok := event[zerolog.MessageFieldName].(string); ok {
+				event[zerolog.MessageFieldName] = plain.Text(message)
+			}
+			return nil
+		},
+	}
+}
+
+// machine writes JSON of the exact values. It may be looked at, too: the encoder
+// leaves DEL, C1 and bidi controls as they are.
+type machine struct{ w io.Writer }
+
+func (m machine) Write(event []byte) (int, error) {
+	if _, err := m.w.Write(plain.JSON(event)); err != nil {
+		return 0, err
+	}
+	return len(event), nil
 }
 
 // report logs each of several errors on a line of its own.
