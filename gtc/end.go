@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // endRequest handles EndGlobalTxn. Its parts are, in order: the transaction
@@ -58,9 +59,9 @@ func validateRefs(refs []ParticipantRef) string {
 		same := func(o ParticipantRef) bool { return o.ClusterID == p.ClusterID }
 		switch {
 		case slices.ContainsFunc(refs[:i], same):
-			return fmt.Sprintf("cluster %s is listed twice", p.ClusterID)
+			return fmt.Sprintf("cluster %s is listed twice", plain.Name(p.ClusterID))
 		case p.ProducerID < 0 || p.ProducerEpoch < 0:
-			return fmt.Sprintf("cluster %s: producer id %d and epoch %d name no transaction", p.ClusterID, p.ProducerID, p.ProducerEpoch)
+			return fmt.Sprintf("cluster %s: producer id %d and epoch %d name no transaction", plain.Name(p.ClusterID), p.ProducerID, p.ProducerEpoch)
 		}
 	}
 	return ""
@@ -211,7 +212,7 @@ func (w *work) notOfSession(refs []ParticipantRef) string {
 	for _, p := range refs {
 		if !slices.Contains(w.value.ClusterIDs, p.ClusterID) {
 			return fmt.Sprintf("cluster %s is not of this session, which was initialised with %s",
-				p.ClusterID, strings.Join(w.value.ClusterIDs, ", "))
+				plain.Name(p.ClusterID), plain.Names(w.value.ClusterIDs))
 		}
 	}
 	return ""

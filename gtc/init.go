@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // initRequest handles InitGlobalTxn: it fences the previous client instance
@@ -70,7 +71,7 @@ func (c Config) validateInit(r InitRequest) (Code, string) {
 	}
 	for i, id := range r.ClusterIDs {
 		if id == "" || slices.Contains(r.ClusterIDs[:i], id) {
-			return CodeInvalidRequest, fmt.Sprintf("the cluster id %q is empty or named twice", id)
+			return CodeInvalidRequest, fmt.Sprintf("the cluster id %s is empty or named twice", plain.Quote(id))
 		}
 	}
 	return CodeNone, ""
@@ -256,7 +257,7 @@ func checkFailure(results []CheckResult) (Response, bool) {
 		}
 		worst = max(worst, r.Code)
 		failed = append(failed, r)
-		names = append(names, r.ClusterID+": "+r.Detail)
+		names = append(names, plain.Name(r.ClusterID)+": "+r.Detail)
 	}
 	resp := Response{Checks: failed, Message: strings.Join(names, "; ")}
 	switch worst {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // resolveRequest handles ResolveGlobalTransaction, the operator's ways to end
@@ -104,7 +105,7 @@ const givenUp = "given up by an operator"
 func (w *work) resolveGiveUp(clusterID string) string {
 	c := w.volatile.view(clusterID)
 	if c == nil || len(c.drives) == 0 {
-		return "no participant of this id is pending on cluster " + clusterID
+		return "no participant of this id is pending on cluster " + plain.Name(clusterID)
 	}
 	given := c.drives
 	c.drives, c.open, c.endedAt = nil, nil, w.s.now.Mono

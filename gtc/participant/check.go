@@ -11,6 +11,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // The two settings of a broker that allow transactions without timeout, and the
@@ -94,15 +95,15 @@ func (c *cluster) check(ctx context.Context, id string) (gtc.CheckResult, error)
 		return r, nil // let in, and refused for what the probe is
 	default:
 		s.moved(id)
-		return gtc.CheckResult{}, fmt.Errorf("asking whether it may end transactions of %q: %w", id, code)
+		return gtc.CheckResult{}, fmt.Errorf("asking whether it may end transactions of %s: %w", plain.Quote(id), code)
 	}
 }
 
 func (c *cluster) unauthorized(id string, err error) gtc.CheckResult {
 	return gtc.CheckResult{
 		Code: gtc.CheckUnauthorized,
-		Detail: fmt.Sprintf("cluster %q: %v: grant the coordinator's principal WRITE on transactional id %q",
-			c.cfg.Alias, err, id),
+		Detail: fmt.Sprintf("cluster %q: %v: grant the coordinator's principal WRITE on transactional id %s",
+			c.cfg.Alias, err, plain.Quote(id)),
 	}
 }
 

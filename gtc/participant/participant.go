@@ -26,6 +26,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // DefaultRequestTimeout bounds one request to one broker, connecting included,
@@ -136,9 +137,9 @@ type errUnknownCluster struct {
 
 func (e *errUnknownCluster) Error() string {
 	if len(e.aliases) == 0 {
-		return fmt.Sprintf("no configured cluster has cluster id %q; no cluster is configured (gtc.clusters)", e.id)
+		return fmt.Sprintf("no configured cluster has cluster id %s; no cluster is configured (gtc.clusters)", plain.Quote(e.id))
 	}
-	return fmt.Sprintf("no configured cluster has cluster id %q; configured are %s; add it to gtc.clusters", e.id, strings.Join(e.aliases, ", "))
+	return fmt.Sprintf("no configured cluster has cluster id %s; configured are %s; add it to gtc.clusters", plain.Quote(e.id), strings.Join(e.aliases, ", "))
 }
 
 // lookup finds the cluster with the id. Clusters whose id is not known yet are
@@ -185,7 +186,7 @@ func (c *Clusters) lookup(ctx context.Context, clusterID string) (*cluster, erro
 	}
 	if len(away) > 0 {
 		// It may be one of those: not known is not the same as not there.
-		return nil, fmt.Errorf("cluster id %q is not among the clusters reached so far: %w", clusterID, errors.Join(away...))
+		return nil, fmt.Errorf("cluster id %s is not among the clusters reached so far: %w", plain.Quote(clusterID), errors.Join(away...))
 	}
 	var aliases []string
 	for _, s := range c.Clusters() {

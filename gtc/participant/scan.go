@@ -12,6 +12,7 @@ import (
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 	"github.com/kafka-gtc/kafka-gtc/gtc/verdict"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 const transactionStateTopic = "__transaction_state"
@@ -151,7 +152,7 @@ func (s *session) lookAt(ctx context.Context, ids []string) ([]gtc.OpenTransacti
 		seen, info, err := s.describe(ctx, ids[i])
 		switch {
 		case err != nil:
-			errs[i] = fmt.Errorf("transactional id %q: %w", ids[i], err)
+			errs[i] = fmt.Errorf("transactional id %s: %w", plain.Quote(ids[i]), err)
 		case seen.State == verdict.Ongoing && seen.TimeoutMillis == verdict.Unlimited:
 			// With a timeout it is an ordinary producer's that has the same name.
 			looks[i] = openOf(ids[i], seen, info)

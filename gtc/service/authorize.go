@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-gtc/kafka-gtc/wire"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // Right is what a caller must be allowed to do, in the words of Kafka's ACLs.
@@ -52,9 +53,9 @@ func lacks(who Caller, right Right, id string) string {
 		RightDescribe: "DESCRIBE", RightUse: "WRITE", RightOpen: "WRITE and TWO_PHASE_COMMIT", RightResolve: "ALTER on the Cluster",
 	}[right]
 	if right != RightResolve {
-		what += fmt.Sprintf(" on the TransactionalId %q", id)
+		what += " on the TransactionalId " + plain.Quote(id)
 	}
-	return fmt.Sprintf("%s at host %s needs %s", who.Principal, who.Host, what)
+	return fmt.Sprintf("%s at host %s needs %s", plain.Text(who.Principal), who.Host, what)
 }
 
 // deniedError is a refusal with a text for people.

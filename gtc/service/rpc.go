@@ -14,6 +14,7 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 	"github.com/kafka-gtc/kafka-gtc/wire/pattern"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // Handle answers one of the coordinator's RPCs to a principal, as User:alice,
@@ -89,7 +90,7 @@ func errorCode(err error) (int16, *string) {
 	case errors.Is(err, pattern.ErrTooSlow):
 		code = kerr.RequestTimedOut.Code
 	}
-	return code, kmsg.StringPtr(err.Error())
+	return code, text(err.Error())
 }
 
 // codes maps the core's results to the protocol's; KIP.md has the table.
@@ -120,11 +121,13 @@ var checkCodes = map[gtc.CheckCode]int16{
 	gtc.CheckUnauthorized:      kerr.TransactionalIDAuthorizationFailed.Code,
 }
 
+// text is a message for people. Some of it may be a client's or a cluster's.
 func text(s string) *string {
 	if s == "" {
 		return nil
 	}
-	return &s
+	shown := plain.Text(s)
+	return &shown
 }
 
 func (s *Service) initGlobalTxn(ctx context.Context, req *wire.InitGlobalTxnRequest) kmsg.Response {
@@ -167,7 +170,7 @@ func (s *Service) endGlobalTxn(ctx context.Context, req *wire.EndGlobalTxnReques
 		}
 	})
 	if errors.Is(err, errLate) {
-		resp.ErrorMessage = kmsg.StringPtr(err.Error())
+		resp.ErrorMessage = text(err.Error())
 		return resp // outcome unknown: what may be decided is not durable yet
 	}
 	if err != nil {
@@ -318,7 +321,7 @@ func (s *Service) list(ctx context.Context, who Caller, req *wire.ListGlobalTran
 	resp := req.ResponseKind().(*wire.ListGlobalTransactionsResponse)
 	match, err := newFilter(req)
 	if err != nil {
-		resp.ErrorCode, resp.ErrorMessage = kerr.InvalidRegularExpression.Code, kmsg.StringPtr(err.Error())
+		resp.ErrorCode, resp.ErrorMessage = kerr.InvalidRegularExpression.Code, text(err.Error())
 		return resp
 	}
 	resp.UnknownStateFilters = match.unknown

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/kafka-gtc/kafka-gtc/gtc/service"
 	"github.com/kafka-gtc/kafka-gtc/txnlog/memlog"
 	"github.com/kafka-gtc/kafka-gtc/wire"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // slowPattern takes about 0.1 s for each id of slowIDs, ten times as long with the
@@ -131,4 +133,55 @@ func TestTheArraysOfARequestAreBounded(t *testing.T) {
 			t.Errorf("%T with 1001 elements: %v, %v", req, kerr.ErrorForCode(got), message)
 		}
 	}
+}
+
+// What a client has sent comes back to whoever reads the error: on a terminal, or
+// in the log of the client.
+func TestAMessageRepeatsAClientsValueQuotedAndCut(t *testing.T) {
+	hostile := "\x1b[2J\u202e\n" + strings.Repeat("x", 30_000)
+	st := play(t, memlog.NewStore(1), newClusters(), func(o *service.Options) { o.Authorizer = owners{} }).active()
+	if r := st.s.Handle(t.Context(), "User:alice", "h", initRequest("alice-1", 1, "us")); codeOf(r) != 0 {
+		t.Fatal(kerr.ErrorForCode(codeOf(r)))
+	}
+	message := func(resp kmsg.Response) *string {
+		switch r := resp.(type) {
+		case *wire.InitGlobalTxnResponse:
+			return r.ErrorMessage
+		case *wire.EndGlobalTxnResponse:
+			return r.ErrorMessage
+		case *wire.DescribeGlobalTransactionsResponse:
+			return r.GlobalTransactions[0].ErrorMessage
+		case *wire.ListGlobalTransactionsResponse:
+			return r.ErrorMessage
+		}
+		return resp.(*wire.ResolveGlobalTransactionResponse).ErrorMessage
+	}
+	check := func(what string, resp kmsg.Response) {
+		t.Helper()
+		m := message(resp)
+		if m == nil || *m != plain.Text(*m) || len(*m) > 1000 {
+			t.Errorf("%s: %.200q", what, fmt.Sprint(m))
+		}
+	}
+	for name, req := range requestsFor(hostile) {
+		check(name+" without a right", st.s.Handle(t.Context(), "User:mallory", "h", req))
+		check(name+" by a strange principal", st.s.Handle(t.Context(), "User:m\x1b]0;x\a", "h", req))
+	}
+	ask := func(what string, req kmsg.Request) {
+		t.Helper()
+		check(what, st.s.Handle(t.Context(), "User:alice", "h", req))
+	}
+	ask("a cluster twice", initRequest("alice-1", 2, hostile, hostile))
+	end := requestsFor("alice-1")["EndGlobalTxn"].(*wire.EndGlobalTxnRequest)
+	end.GlobalEpoch, end.Sequence = 1, math.MaxInt64
+	ask("a number", end)
+	end.Participants[0].ClusterID = hostile
+	end.Participants = append(end.Participants, end.Participants[0])
+	ask("a participant twice", end)
+	list := slowList()
+	*list.PatternFilter = "(" + hostile[:100]
+	ask("a pattern", list)
+	giveUp := requestsFor("alice-1")["ResolveGlobalTransaction"].(*wire.ResolveGlobalTransactionRequest)
+	giveUp.Action, giveUp.ClusterID = wire.ResolveGiveUp, &hostile
+	check("give up", st.s.Handle(t.Context(), "User:ops", "h", giveUp))
 }

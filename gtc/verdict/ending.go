@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kafka-gtc/kafka-gtc/gtc"
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // An Attempt is what one process knows of the ends that it sent for one
@@ -231,8 +232,8 @@ func (e *Ending) Kept(code int16, pair, open Pair) {
 	case code == codeUnsupportedVersion: // Kafka 4.1 to 4.4, without effect (measured)
 		e.again("refused, and yet open (%v); the broker does not keep prepared transactions", e.seen)
 	case v == Alarm:
-		e.again("operator: cluster %s refuses InitProducerId (Enable2Pc, KeepPreparedTxn) of transactional id %q, by which its transaction is taken over: %s",
-			e.order.Participant.ClusterID, e.order.ID, name)
+		e.again("operator: cluster %s refuses InitProducerId (Enable2Pc, KeepPreparedTxn) of transactional id %s, by which its transaction is taken over: %s",
+			e.order.Participant.ClusterID, plain.Quote(e.order.ID), name)
 	default:
 		e.again("taking it over, InitProducerId: %s", name)
 	}
@@ -270,7 +271,7 @@ func (e *Ending) Answered(code int16, producerID int64, epoch int16) {
 		e.fenced = code != codeInvalidTxnState
 		e.doubt("EndTxn: %s", name)
 	case Alarm:
-		e.again("operator: cluster %s refuses EndTxn of transactional id %q: %s", e.order.Participant.ClusterID, e.order.ID, name)
+		e.again("operator: cluster %s refuses EndTxn of transactional id %s: %s", e.order.Participant.ClusterID, plain.Quote(e.order.ID), name)
 	case Retry:
 		e.again("EndTxn: %s", name)
 	}
