@@ -3,6 +3,7 @@ package main
 import (
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -34,6 +35,47 @@ func operatorCode(t *testing.T, bin, addr string, args ...string) (out string, c
 		t.Fatal(err)
 	}
 	return string(printed), cmd.ProcessState.ExitCode()
+}
+
+// Whoever may use an id chooses its name, and an operator's terminal shows it.
+func TestAnIDOfControlCharactersIsShownAsText(t *testing.T) {
+	bin := operatorsTool(t)
+	clusters := twoEmbedded(t)
+	rig := newCoordinator(t, clusters)
+	topic := newTopic(t, clusters)
+	id := "x\x1b]0;x\a\x1b[2J\n"
+	for r := rune(1); r < 0xa0; r++ {
+		if !strconv.IsPrint(r) {
+			id += string(r)
+		}
+	}
+	id += "\u202e\u2066\u2028\nfake-id  CompleteCommit  1"
+	cl := openClient(t, rig, id, clusters)
+	if _, err := write(t, cl, topic, "x", "us", "eu").Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args  []string
+		lines int
+	}{
+		{[]string{"list"}, 2},
+		{[]string{"list", "--pattern", "(?s)x.*"}, 2},
+		{[]string{"list", "--pattern", "(" + id}, 1},
+		{[]string{"list", "--state", id}, 1},
+		{[]string{"list", "--json"}, 1},
+		{[]string{"describe", id}, 7},
+		{[]string{"describe", "--json", id}, 1},
+		{[]string{"describe", "y" + id}, 1},
+		{[]string{"abort", id}, 1},
+		{[]string{"retry", id}, 1},
+		{[]string{"forget", id}, 1},
+		{[]string{"give-up", id, "--cluster", id, "--gone-for-good"}, 1},
+	} {
+		out, _ := operator(t, bin, rig.addr, c.args...)
+		if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }); i >= 0 || strings.Count(out, "\n") != c.lines {
+			t.Errorf("%s prints %d lines, want %d:\n%q", c.args[:1], strings.Count(out, "\n"), c.lines, out)
+		}
+	}
 }
 
 func TestAnOperatorSeesAndEndsGlobalTransactions(t *testing.T) {
