@@ -20,12 +20,7 @@ type printer struct {
 
 func (p printer) list(all []wire.ListGlobalTransactionsResponseGlobalTransaction) error {
 	if p.json {
-		for _, one := range all {
-			if err := encode(p.out, one); err != nil {
-				return err
-			}
-		}
-		return nil
+		return encode(p.out, all...)
 	}
 	var w strings.Builder
 	w.WriteString("ID\tSTATE\tEPOCH\tSEQUENCE\tAGE\tWAITING FOR\tHEURISTIC\n")
@@ -86,14 +81,18 @@ func (p printer) resolved(id, state string) error {
 	return err
 }
 
-// encode prints a value as JSON on a line. It is exact, and may be looked at.
-func encode(out io.Writer, value any) error {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err
+// encode prints values as JSON, each on a line. It is exact, and may be looked at.
+func encode[T any](out io.Writer, values ...T) error {
+	for _, value := range values {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		if _, err = out.Write(plain.JSON(append(text, '\n'))); err != nil {
+			return err
+		}
 	}
-	_, err = out.Write(plain.JSON(append(text, '\n')))
-	return err
+	return nil
 }
 
 // states are the words for a participant's state.
@@ -117,16 +116,10 @@ func age(millis int64) string {
 // nothing are counted.
 func (p printer) verified(tx described, all []finding) error {
 	if p.json {
-		enc := json.NewEncoder(p.out)
-		for _, one := range all {
-			if err := enc.Encode(one); err != nil {
-				return err
-			}
-		}
-		return nil
+		return encode(p.out, all...)
 	}
 	var w strings.Builder
-	fmt.Fprintf(&w, "%s: %s, global epoch %d, sequence %d\n", tx.GlobalTransactionalID, tx.State, tx.GlobalEpoch, tx.Sequence)
+	fmt.Fprintf(&w, "%s: %s, global epoch %d, sequence %d\n", plain.Name(tx.GlobalTransactionalID), plain.Name(tx.State), tx.GlobalEpoch, tx.Sequence)
 	w.WriteString("PARTICIPANT\tPRODUCER\tDECISION\tPARTITION\tTOPIC ID\tLOG\tVERDICT\tSEEN\n")
 	empty := 0
 	for _, one := range all {
@@ -134,12 +127,12 @@ func (p printer) verified(tx described, all []finding) error {
 			empty++
 			continue
 		}
-		place, log := one.Topic, ""
+		place, log := plain.Name(one.Topic), ""
 		if one.Partition >= 0 {
 			place, log = fmt.Sprintf("%s-%d", place, one.Partition), fmt.Sprintf("%d to %d", one.LogStart, one.LogEnd)
 		}
-		fmt.Fprintf(&w, "%s (%s)\t%d/%d\t%s\t%s\t%s\t%s\t%s\t%s\n", one.Participant, one.ClusterID, one.ProducerID, one.ProducerEpoch, one.Decision,
-			place, one.TopicID, log, one.Verdict, one.Says)
+		fmt.Fprintf(&w, "%s (%s)\t%d/%d\t%s\t%s\t%s\t%s\t%s\t%s\n", plain.Name(one.Participant), plain.Name(one.ClusterID), one.ProducerID, one.ProducerEpoch, one.Decision,
+			place, one.TopicID, log, one.Verdict, plain.Text(one.Says))
 	}
 	fmt.Fprintf(&w, "%d partitions show nothing of it\n", empty)
 	return p.table(w.String())

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-gtc/kafka-gtc/wire/plain"
 )
 
 // settles is how long what may be about to pass has to, before a second look: a
@@ -173,7 +175,7 @@ func (f *verifyFlags) verify(ctx context.Context, a *admin, id string) error {
 	for second := false; ; second = true {
 		tx, err := a.described(ctx, id)
 		if err != nil {
-			return fmt.Errorf("%s: %w", id, err)
+			return fmt.Errorf("%s: %w", plain.Name(id), err)
 		}
 		all, err := f.look(ctx, clusters, tx)
 		if err != nil {
@@ -228,7 +230,7 @@ func (f *verifyFlags) open(ctx context.Context) (map[string]*cluster, error) {
 		}
 		if other := clusters[c.id]; other != nil {
 			c.cl.Close()
-			errs = append(errs, fmt.Errorf("--participant %s and %s are one cluster, %s", other.name, name, c.id))
+			errs = append(errs, fmt.Errorf("--participant %s and %s are one cluster, %s", other.name, name, plain.Name(c.id)))
 			continue
 		}
 		clusters[c.id] = c
