@@ -120,11 +120,24 @@ func TestNothingThatOthersHaveChosenReachesTheTerminal(t *testing.T) {
 func TestErrorsOfEverySubcommandAreOnALineOfTheirOwn(t *testing.T) {
 	oneLine := strings.ReplaceAll(hostile, "\n", "") // of what an operator alone chooses
 	for _, args := range [][]string{
-		{"list", hostile}, {"list", "--state", hostile}, {"list", "--pattern", hostile}, {"describe", hostile}, {"abort", hostile},
-		{"retry", hostile}, {"forget", hostile}, {"give-up", hostile}, {"give-up", hostile, "--cluster", hostile, "--gone-for-good"},
-		{"verify", hostile, "--participant", "us=127.0.0.1:1"}, {"verify", "x", "--participant", oneLine}, {"verify", "x", "--participant", "us=" + oneLine},
-		{"log", "--take-out", hostile, "--offset", "1"}, {"log", "--verify", "--dir", hostile}, {hostile}, {"--" + oneLine},
-		{"list", "--command-config", oneLine}, {"list", "--bootstrap-server", hostile},
+		{"list", hostile},
+		{"list", "--state", hostile},
+		{"list", "--pattern", hostile},
+		{"describe", hostile},
+		{"abort", hostile},
+		{"retry", hostile},
+		{"forget", hostile},
+		{"give-up", hostile},
+		{"give-up", hostile, "--cluster", hostile, "--gone-for-good"},
+		{"verify", hostile, "--participant", "us=127.0.0.1:1"},
+		{"verify", "x", "--participant", oneLine},
+		{"verify", "x", "--participant", "us=" + oneLine},
+		{"log", "--take-out", hostile, "--offset", "1"},
+		{"log", "--verify", "--dir", hostile},
+		{hostile},
+		{"--" + oneLine},
+		{"list", "--command-config", oneLine},
+		{"list", "--bootstrap-server", hostile},
 	} {
 		_, err := tool(t, append([]string{"--bootstrap-server", "127.0.0.1:1"}, args...)...)
 		if err == nil {
