@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,4 +149,19 @@ func TestTheFilesOfALogAreVerified(t *testing.T) {
 	if _, err := tool(t, "log", "--verify"); err == nil || !strings.Contains(err.Error(), "--bootstrap-server") {
 		t.Errorf("without a place to look: %v", err)
 	}
+}
+
+// reportHostile prints a record whose texts are hostile, and a doubt.
+func reportHostile(p printer) error {
+	key, err := txnlog.AppendKey(nil, hostile)
+	if err != nil {
+		return err
+	}
+	record := txnlog.RawRecord{Key: key, Value: txnlog.AppendValue(nil, &txnlog.GlobalTransaction{Reason: hostile, ClusterIDs: []string{hostile}})}
+	f := logFlags{dump: p.json, verify: !p.json}
+	_, err = f.report(p.out, 0, func(visit func(txnlog.RawRecord)) ([]error, error) {
+		visit(record)
+		return []error{errors.New(hostile)}, nil
+	})
+	return err
 }

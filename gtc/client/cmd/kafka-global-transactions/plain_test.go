@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/wire"
 )
 
@@ -67,34 +66,18 @@ func looksPlain(t *testing.T, what, out string, lines int) {
 }
 
 func TestNothingThatOthersHaveChosenReachesTheTerminal(t *testing.T) {
-	listed, described := filled[wire.ListGlobalTransactionsResponseGlobalTransaction](), filled[wire.DescribeGlobalTransactionsResponseGlobalTransaction]()
-	described.DecisionTimestampMillis = -1
-	key, err := txnlog.AppendKey(nil, hostile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	value := txnlog.AppendValue(nil, &txnlog.GlobalTransaction{Reason: hostile, ClusterIDs: []string{hostile}})
-	report := func(p printer) error {
-		f := logFlags{dump: p.json, verify: !p.json}
-		n, err := f.report(p.out, 0, func(visit func(txnlog.RawRecord)) ([]error, error) {
-			visit(txnlog.RawRecord{Key: key, Value: value})
-			return []error{errors.New(hostile)}, nil
-		})
-		if n != 1 {
-			t.Errorf("%d reasons", n)
-		}
-		return err
-	}
+	listed, one := filled[wire.ListGlobalTransactionsResponseGlobalTransaction](), filled[wire.DescribeGlobalTransactionsResponseGlobalTransaction]()
+	one.DecisionTimestampMillis = -1
 	for name, c := range map[string]struct {
 		print         func(printer) error
 		lines, asJSON int
 	}{
 		"list":     {func(p printer) error { return p.list(filled[[]wire.ListGlobalTransactionsResponseGlobalTransaction]()) }, 3, 2},
 		"list one": {func(p printer) error { return p.list([]wire.ListGlobalTransactionsResponseGlobalTransaction{listed}) }, 2, 1},
-		"describe": {func(p printer) error { return p.describe(described) }, 7, 1},
+		"describe": {func(p printer) error { return p.describe(one) }, 7, 1},
 		"resolve":  {func(p printer) error { return p.resolved(hostile, hostile) }, 1, 1},
-		"log":      {report, 1, 2},
-		"verify":   {func(p printer) error { return p.verified(described, filled[[]finding]()) }, 5, 2},
+		"log":      {reportHostile, 1, 2},
+		"verify":   {func(p printer) error { return p.verified(one, filled[[]finding]()) }, 5, 2},
 		"error": {func(p printer) error {
 			complain(p.out, errors.Join(answered(1004, &listed.GlobalTransactionalID), errors.New("second")))
 			return nil
