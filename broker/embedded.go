@@ -37,6 +37,7 @@ type Embedded struct {
 	storage   *storage
 	syncs     syncs
 	opening   chan struct{} // a place for each batch that is being opened
+	offline   offline
 	clusterID string
 	// superUser is the name of the node's own clients, which kfake lets do
 	// everything; empty: it lets everybody, because there is no authorizer.

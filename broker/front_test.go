@@ -69,9 +69,15 @@ func startConfigured(tb testing.TB, cfg *config.Config, opts ...nodeOption) *nod
 		Now: time.Now, Log: log,
 	}
 	if cfg.Roles.Broker {
-		if o.Embedded, err = broker.OpenEmbedded(cfg, o.Node, repair(log), log); err != nil {
+		var repaired durable.Report
+		repair := func(dir string) (err error) {
+			repaired, err = durable.Repair(dir, time.Now(), log)
+			return err
+		}
+		if o.Embedded, err = broker.OpenEmbedded(cfg, o.Node, repair, log); err != nil {
 			tb.Fatal(err)
 		}
+		o.Embedded.TakeOffline(repaired.Offline)
 	}
 	for _, opt := range opts {
 		opt(&o)
@@ -98,14 +104,6 @@ func startConfigured(tb testing.TB, cfg *config.Config, opts ...nodeOption) *nod
 	})
 	tb.Cleanup(n.stop)
 	return n
-}
-
-// repair mends a data directory before the embedded broker opens it.
-func repair(log zerolog.Logger) func(dir string) error {
-	return func(dir string) error {
-		_, err := durable.Repair(dir, time.Now(), log)
-		return err
-	}
 }
 
 func (n *node) client(tb testing.TB, opts ...kgo.Opt) *kgo.Client {

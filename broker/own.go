@@ -87,17 +87,22 @@ func (f *Front) guardAddPartitions(body *kmsg.AddPartitionsToTxnRequest) refusal
 	if r := f.guardProducer(body); r.whole != nil {
 		return r
 	}
-	internal := func(t kmsg.AddPartitionsToTxnRequestTopic) bool { return f.internalTopic(t.Topic) }
-	if !slices.ContainsFunc(body.Topics, internal) {
-		return refusal{}
-	}
 	resp := refuseTransaction(body, kerr.OperationNotAttempted).(*kmsg.AddPartitionsToTxnResponse)
-	for i := range resp.Topics {
-		if t := &resp.Topics[i]; f.internalTopic(t.Topic) {
-			for j := range t.Partitions {
-				t.Partitions[j].ErrorCode = kerr.InvalidTopicException.Code
+	refused := false
+	for _, t := range resp.Topics {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			switch {
+			case f.internalTopic(t.Topic):
+				p.ErrorCode, refused = kerr.InvalidTopicException.Code, true
+			case f.opts.Embedded.offline.has(t.Topic, p.Partition):
+				// kfake would put the marker into files of its own.
+				p.ErrorCode, refused = kerr.KafkaStorageError.Code, true
 			}
 		}
+	}
+	if !refused {
+		return refusal{}
 	}
 	return refuseWhole(resp)
 }

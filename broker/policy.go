@@ -138,7 +138,7 @@ func policiesOfGroups() map[kmsg.Key]policy {
 func policiesOfTheCluster() map[kmsg.Key]policy {
 	return map[kmsg.Key]policy{
 		kmsg.CreateTopics:               {asks: on(topic, cluster), keeps: true, guard: guards((*Front).guardCreateTopics)},
-		kmsg.DeleteTopics:               {asks: on(topic), keeps: true, guard: guards((*Front).guardDeleteTopics)},
+		kmsg.DeleteTopics:               {asks: on(topic), keeps: true, guard: guards((*Front).guardDeleteTopics), route: plain((*Front).routeDeleteTopics)},
 		kmsg.CreatePartitions:           {asks: on(topic), keeps: true, guard: guards((*Front).guardCreatePartitions)},
 		kmsg.DescribeConfigs:            {asks: on(topic, cluster), route: plain((*Front).routeDescribeConfigs)},
 		kmsg.AlterConfigs:               {asks: on(topic, cluster), keeps: true, guard: guards((*Front).guardAlterConfigs), route: (*Front).routeAlterConfigs},

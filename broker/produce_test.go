@@ -55,13 +55,18 @@ func (r *raw) put(topic string, records []byte) kmsg.ProduceResponseTopicPartiti
 // fetched is the partition as it is kept: its batches by their offsets.
 func (r *raw) fetched(topic string) (batches map[int64][]byte, highWatermark int64) {
 	r.t.Helper()
+	return r.fetchedFrom(topic, 0)
+}
+
+func (r *raw) fetchedFrom(topic string, partition int32) (batches map[int64][]byte, highWatermark int64) {
+	r.t.Helper()
 	batches = make(map[int64][]byte)
 	for at := int64(0); ; {
 		req := kmsg.NewPtrFetchRequest()
 		req.Version, req.MaxBytes = 12, math.MaxInt32
 		t := kmsg.NewFetchRequestTopic()
 		p := kmsg.NewFetchRequestTopicPartition()
-		p.FetchOffset, p.PartitionMaxBytes = at, math.MaxInt32
+		p.Partition, p.FetchOffset, p.PartitionMaxBytes = partition, at, math.MaxInt32
 		t.Topic, t.Partitions = topic, append(t.Partitions, p)
 		req.Topics = append(req.Topics, t)
 		got := ask[*kmsg.FetchResponse](r.t, r, req).Topics[0].Partitions[0]

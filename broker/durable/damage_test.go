@@ -137,7 +137,7 @@ func TestOffsetIsKeptWhenEverythingWasDeleted(t *testing.T) {
 }
 
 // kfake's compaction removes a log before it writes it anew.
-func TestLogLostInCompactionIsRefused(t *testing.T) {
+func TestALogLostInCompactionTakesItsPartitionOffline(t *testing.T) {
 	for _, rest := range []bool{false, true} {
 		t.Run(fmt.Sprintf("part of it is there=%t", rest), func(t *testing.T) {
 			dir, _ := crashedDirectory(t)
@@ -148,12 +148,12 @@ func TestLogLostInCompactionIsRefused(t *testing.T) {
 			} else {
 				must(t, os.Remove(segmentPath(dir, 0)))
 			}
-			refused(t, dir, durable.ErrDamaged, filepath.Join("partitions", "t-0"))
+			takenOffline(t, dir, filepath.Join("partitions", "t-0"))
 		})
 	}
 }
 
-func TestDamageIsRefused(t *testing.T) {
+func TestDamageIsNoticed(t *testing.T) {
 	segment := "partitions/t-0/0.dat"
 	for name, harm := range map[string]func(t *testing.T, dir string) (file string){
 		"a bit in the middle of a segment": func(t *testing.T, dir string) string {
@@ -206,7 +206,11 @@ func TestDamageIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, _ := crashedDirectory(t)
-			refused(t, dir, durable.ErrDamaged, harm(t, dir))
+			if file := harm(t, dir); file == segment {
+				takenOffline(t, dir, file)
+			} else {
+				refused(t, dir, durable.ErrDamaged, file)
+			}
 		})
 	}
 }
@@ -246,7 +250,7 @@ func copyOf(t *testing.T, dir string) string {
 
 // Every byte in the header of a batch between others, changed at rest. The checksum
 // does not cover all of them; where the batch lies does.
-func TestAChangedByteOfABatchHeaderIsRefused(t *testing.T) {
+func TestAChangedByteOfABatchHeaderIsNoticed(t *testing.T) {
 	const header, leaderEpochAt, magicAt = 61, 12, 16
 	whole, _ := crashedDirectory(t)
 	segment := filepath.Join("partitions", "t-0", "0.dat")
@@ -260,10 +264,11 @@ func TestAChangedByteOfABatchHeaderIsRefused(t *testing.T) {
 			changed := bytes.Clone(raw)
 			changed[second+at] ^= bit
 			must(t, os.WriteFile(filepath.Join(dir, segment), changed, 0o600))
-			_, err := durable.Repair(dir, time.Now(), zerolog.Nop())
+			report, err := durable.Repair(dir, time.Now(), zerolog.Nop())
+			must(t, err)
 			nothing := at >= leaderEpochAt && at < magicAt // which no reader of ours looks at
-			if refused := errors.Is(err, durable.ErrDamaged); refused == nothing || err != nil && !refused {
-				t.Errorf("byte %d, bit %#x: got %v, want it refused: %t", at, bit, err, !nothing)
+			if noticed := len(report.Offline) == 1; noticed == nothing {
+				t.Errorf("byte %d, bit %#x: got %+v, want it noticed: %t", at, bit, report.Offline, !nothing)
 			}
 		}
 	}

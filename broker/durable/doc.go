@@ -38,9 +38,12 @@
 //
 // The front owns one data directory and calls, in this order:
 //
-//	report, err := durable.Repair(dir, clock.Now(), logger) // refuses damage
+//	report, err := durable.Repair(dir, clock.Now(), logger) // refuses damage, but of clients' partitions
 //	journal, err := durable.OpenJournal(dir, clock.Now)
 //	cluster, err := kfake.NewCluster(kfake.DataDir(dir), kfake.SyncWrites(), ...)
+//
+// The partitions in report.Offline are to be kept from everybody: kfake takes them
+// for new, because their files are set aside (see [Offline]).
 //
 // Then, for every request that parsed, on whatever goroutine carries it:
 //

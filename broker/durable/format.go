@@ -186,6 +186,9 @@ func readJSON(path string, into any, version *int) (found bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("durable: %w", err)
 	}
+	if !json.Valid(data) {
+		return false, fmt.Errorf("%w: %s is not whole JSON; restore it from a copy", ErrDamaged, path)
+	}
 	if err := decodeStrict(data, into); err != nil {
 		return false, fmt.Errorf("%w: %s: %w", ErrLayout, path, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,7 +51,7 @@ type openRange struct {
 func readPartition(dir string, topic topicJSON, number int32, deleted startJSON, seen producers) (*partition, error) {
 	p := &partition{
 		topic: topic.Name, number: number, deleted: deleted, compacted: topic.Configs["cleanup.policy"] == "compact",
-		dir:     filepath.Join(dir, partitionsDir, url.PathEscape(topic.Name)+"-"+strconv.Itoa(int(number))),
+		dir:     partitionDir(dir, topic.Name, number),
 		open:    make(map[int64]*openRange),
 		windows: make(map[int64]*windowJSON),
 	}

@@ -20,6 +20,8 @@ type Report struct {
 	Open []Transaction
 	// Finished are the transactions whose end had begun and is done now.
 	Finished []Transaction
+	// Offline are the partitions that must not be served.
+	Offline []Offline
 }
 
 // Transaction is one transaction of a Report.
@@ -51,6 +53,7 @@ type repair struct {
 	windows    windowsJSON
 	partitions []*partition
 	strays     []string // directories of partitions of no topic
+	offline    []Offline
 
 	open   map[int64]txnJSON
 	report Report
@@ -70,7 +73,8 @@ type frames struct {
 //
 // Errors: ErrLayout when the files are not those of the kfake that this package
 // knows, ErrDamaged when acknowledged data is missing or broken; both name the
-// file and leave it as it is. Every other error is one of the file system.
+// file and leave it as it is. A partition of a client's topic that is damaged is no
+// error but stays offline. Every other error is one of the file system.
 func Repair(dir string, now time.Time, log zerolog.Logger) (Report, error) {
 	r := &repair{dir: dir, now: now, log: log, open: make(map[int64]txnJSON)}
 	fresh, err := r.checkLayout()
@@ -179,18 +183,32 @@ func (r *repair) readPartitions() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("durable: %w", err)
 	}
+	var names []string
+	for _, d := range dirs {
+		names = append(names, d.Name())
+	}
+	if err = r.bringBack(names); err != nil {
+		return err
+	}
+	if dirs, err = os.ReadDir(r.path(partitionsDir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("durable: %w", err)
+	}
 	strangers := make(map[string]bool, len(dirs))
 	for _, d := range dirs {
 		strangers[filepath.Join(r.path(partitionsDir), d.Name())] = true
 	}
 	for _, t := range r.topics {
-		for n := range t.Partitions {
-			p, err := readPartition(r.dir, t, int32(n), r.starts[startAt{t.ID, int32(n)}], r.producers)
-			if err != nil {
+		for n := range int32(t.Partitions) {
+			delete(strangers, partitionDir(r.dir, t.Name, n))
+			p, err := readPartition(r.dir, t, n, r.starts[startAt{t.ID, n}], r.producers)
+			switch {
+			case err == nil:
+				r.partitions = append(r.partitions, p)
+			case servesWithout(t.Name, err):
+				r.offline = append(r.offline, Offline{Topic: t.Name, Partition: n, Dir: offlineDir(r.dir, t, n), Damage: err})
+			default:
 				return err
 			}
-			delete(strangers, p.dir)
-			r.partitions = append(r.partitions, p)
 		}
 	}
 	for dir := range strangers {
@@ -231,6 +249,9 @@ func (r *repair) setAside() error {
 // decided does not depend on how many have been done.
 func (r *repair) write() error {
 	if err := r.setAside(); err != nil {
+		return err
+	}
+	if err := r.takeOffline(); err != nil {
 		return err
 	}
 	for _, p := range r.partitions {

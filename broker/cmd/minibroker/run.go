@@ -105,11 +105,11 @@ func shutdown(front *broker.Front, log zerolog.Logger) error {
 // openEmbedded starts the broker role on its data directory, mended first.
 func openEmbedded(ctx context.Context, opts *broker.Options, parts *closers) error {
 	var journal *durable.Journal
-	prepare := func(dir string) error {
-		if _, err := durable.Repair(dir, time.Now(), opts.Log); err != nil {
+	var repaired durable.Report
+	prepare := func(dir string) (err error) {
+		if repaired, err = durable.Repair(dir, time.Now(), opts.Log); err != nil {
 			return err
 		}
-		var err error
 		if journal, err = durable.OpenJournal(dir, time.Now); err == nil {
 			parts.add(journal.Close)
 		}
@@ -120,6 +120,7 @@ func openEmbedded(ctx context.Context, opts *broker.Options, parts *closers) err
 		return err
 	}
 	parts.add(func() error { embedded.Close(); return nil })
+	embedded.TakeOffline(repaired.Offline)
 	opts.Embedded = embedded
 	if journal != nil {
 		opts.Journal = journal
