@@ -249,7 +249,7 @@ func TestAParticipantThatForgotIsCounted(t *testing.T) {
 	})
 	st.nextTerm(store)
 	st.counts("after another term", map[string]float64{committedTotal: 1, forgotTotal: 1})
-	for _, cause := range []string{"restored from a copy", "unclean leader", "answered from its cache", `"cluster":"b"`, `"decided":"commit"`} {
+	for _, cause := range []string{"restored from a copy", "unclean leader", "answered from its cache", `"cluster":"b"`, `"producer.id":7,"producer.epoch":3`, `"decided":"commit"`} {
 		if !strings.Contains(said.String(), cause) {
 			t.Errorf("the log does not say %q", cause)
 		}

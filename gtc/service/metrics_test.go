@@ -354,9 +354,9 @@ func TestATornTransactionIsCountedAndReportedOnceAndShownUntilForgotten(t *testi
 	if len(reports) != 1 {
 		t.Fatalf("%d errors in the log, want one: %v", len(reports), reports)
 	}
-	for field, want := range map[string]string{"global.transactional.id": "id", "cluster": "b", "decided": "commit", "seen": "aborted", "detail": "as the test says"} {
+	for field, want := range map[string]any{"global.transactional.id": "id", "cluster": "b", "producer.id": 7.0, "decided": "commit", "seen": "aborted", "detail": "as the test says"} {
 		if reports[0][field] != want {
-			t.Errorf("the log says %s=%v, want %s", field, reports[0][field], want)
+			t.Errorf("the log says %s=%v, want %v", field, reports[0][field], want)
 		}
 	}
 

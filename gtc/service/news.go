@@ -3,6 +3,8 @@ package service
 import (
 	"sync"
 
+	"github.com/rs/zerolog"
+
 	"github.com/kafka-gtc/kafka-gtc/gtc"
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
@@ -220,12 +222,18 @@ func (s *Service) tellForgot(e gtc.Forgot) {
 		decided = "commit"
 	}
 	s.metrics.forgot.WithLabelValues(e.Participant.ClusterID).Inc()
-	s.o.Logger.Warn().Str("global.transactional.id", e.ID).Int64("sequence", e.Sequence).Str("cluster", e.Participant.ClusterID).
-		Str("decided", decided).
+	participantOf(s.o.Logger.Warn(), e.ID, e.Sequence, e.Participant).Str("decided", decided).
 		Msg("a participant forgot: it had ended this transaction and shows it open again; it is told the decision again. " +
 			"Its __transaction_state was restored from a copy or has elected an unclean leader, so other transactions may have come undone as well: " +
 			"compare its data with the other clusters (kafka-global-transactions verify ID). " +
 			"Or a deposed broker has answered from its cache: then nothing is lost, and this ends by itself")
+}
+
+// participantOf names one participant's transaction in a line of the log, as the
+// tools of its cluster do.
+func participantOf(line *zerolog.Event, id string, sequence int64, p txnlog.Participant) *zerolog.Event {
+	return line.Str("global.transactional.id", id).Int64("sequence", sequence).Str("cluster", p.ClusterID).
+		Int64("producer.id", p.ProducerID).Int16("producer.epoch", p.ProducerEpoch)
 }
 
 func decision(v *txnlog.GlobalTransaction) string {
@@ -245,7 +253,6 @@ func (s *Service) tellTorn(n news, p txnlog.Participant) {
 		txnlog.ParticipantHeuristicUnknown: "ended, nobody can tell how",
 	}
 	s.metrics.heuristics.WithLabelValues(p.ClusterID).Inc()
-	s.o.Logger.Error().Str("global.transactional.id", n.id).Int64("sequence", n.now.Sequence).Str("cluster", p.ClusterID).
-		Str("decided", decided).Str("seen", seen[p.State]).Str("detail", p.Detail).
+	participantOf(s.o.Logger.Error(), n.id, n.now.Sequence, p).Str("decided", decided).Str("seen", seen[p.State]).Str("detail", p.Detail).
 		Msg("heuristic outcome: a participant ended against the decision; the id stands still until an operator has looked and forgets it")
 }
