@@ -86,8 +86,9 @@ func (c *Cluster) Resume(ctx context.Context) error { return c.do(ctx, "resume")
 func (c *Cluster) Copy(ctx context.Context) error { return c.do(ctx, "copy") }
 
 // Restore puts the copy in place of the data of a cluster that is killed or
-// stopped: started again, it has forgotten all that came after the copy. The copy
-// stays, and can be restored again.
+// stopped: started again, it has forgotten the records and the transactions that
+// came after the copy, and knows the topics. The copy stays, and can be restored
+// again.
 func (c *Cluster) Restore(ctx context.Context) error { return c.do(ctx, "restore") }
 
 // Down ends the cluster and deletes its data.
