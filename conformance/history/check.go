@@ -52,10 +52,25 @@ const (
 	// ChangedOutcome: the client was told "committed" and "aborted" of one
 	// transaction.
 	ChangedOutcome AnomalyKind = "changed outcome"
-	// HeuristicOutcome: the client was told that the clusters differ, and
-	// there was no outsider who could have done that.
+	// HeuristicOutcome: the client was told, or the coordinator reported, that
+	// the clusters differ or that one forgot, and no act explains it; or it is
+	// untrue.
 	HeuristicOutcome AnomalyKind = "heuristic outcome"
+	// Unreported: the clusters differ, an act explains it, and the coordinator,
+	// which must have known, has not said so.
+	Unreported AnomalyKind = "unreported contradiction"
 )
+
+// Verdict is what Check finds.
+type Verdict struct {
+	Anomalies []Anomaly // in an order of its own that is the same each time
+	// Reported counts the transactions that are not whole, as an act explains and
+	// the coordinator has reported.
+	Reported int
+	// Lost counts those that a restored cluster has forgotten and nobody could
+	// know of.
+	Lost int
+}
 
 // Outcomes counts transactions by what their clients were told last; one that
 // never got an answer is Unknown.
@@ -80,47 +95,94 @@ func Count(h History) Outcomes {
 	return o
 }
 
-// Check returns the anomalies of a history, in an order of its own that is the
-// same each time. Every transaction must be over: what is open is not visible,
-// and Check would take it for aborted.
-func Check(h History) []Anomaly {
-	c := checker{txns: transactions(h.Events), writes: map[string]*write{}, seen: map[string][]Read{}, at: map[spot]string{}}
+// Check judges a history. Every transaction must be over: what is open is not
+// visible, and Check would take it for aborted.
+func Check(h History) Verdict {
+	c := checker{
+		acts: acts(h.Events), txns: transactions(h.Events), writes: map[string]*write{},
+		seen: map[string][]Read{}, at: map[spot]string{}, final: map[string]bool{},
+	}
+	for _, e := range h.Events {
+		switch e.Kind {
+		case Contradicted, Reopened:
+			c.reports = append(c.reports, e)
+		case Pending:
+			c.pending = append(c.pending, e)
+		case Open, Begin, Write, Wrote, Ask, Answer, Rest, Note, GaveUp, Forgot, Copied, Restored:
+		}
+	}
+	c.ids = slices.Sorted(maps.Keys(c.txns))
 	for _, t := range c.txns {
 		for _, w := range t.writes {
 			c.writes[w.value] = w
 		}
 	}
-	final := map[string]bool{}
 	for _, r := range h.Final {
-		final[r.Value] = true
+		c.final[r.Value] = true
 		c.read(r)
 	}
 	for _, r := range h.Polled {
-		c.polled(r, final)
+		c.read(r)
+		if w := c.writes[r.Value]; w != nil {
+			first(w.txn.ended, r.Place.Cluster, r.At)
+		}
+	}
+	for _, r := range h.Polled { // when it is known where and how long each was seen
+		c.polled(r)
 	}
 	c.duplicates()
-	for _, id := range slices.Sorted(maps.Keys(c.txns)) {
-		c.outcome(c.txns[id], final)
+	for _, id := range c.ids {
+		c.outcome(c.txns[id])
 		c.order(c.txns[id])
 	}
-	slices.SortStableFunc(c.found, func(a, b Anomaly) int {
+	c.reported()
+	slices.SortStableFunc(c.verdict.Anomalies, func(a, b Anomaly) int {
 		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Txn, b.Txn), strings.Compare(a.Detail, b.Detail))
 	})
-	return slices.Compact(c.found)
+	c.verdict.Anomalies = slices.Compact(c.verdict.Anomalies)
+	return c.verdict
 }
 
 type write struct {
-	txn    *txn
-	value  string
-	place  Place
-	offset int64 // acknowledged, -1 when it was not
+	txn     *txn
+	value   string
+	place   Place
+	at      int64 // it began
+	offset  int64 // acknowledged, -1 when it was not
+	ackedAt int64
 }
 
+func (w *write) acked() bool { return w.offset >= 0 }
+
 type txn struct {
-	id      string
-	writes  []*write // in their order
-	askedAt int64    // when commit was first asked for, 0 when never
+	name    string              // unique in the history
+	id      string              // the global transactional id
+	writes  []*write            // in their order
+	on      map[string][]*write // the same by cluster
+	askedAt int64               // when commit was first asked for, 0 when never
 	told    map[Outcome]bool
+	// By cluster: its name there, as far as a write was acknowledged; when the
+	// coordinator was first known to know that it has ended there; and the first
+	// sign of any kind that it has.
+	producers       map[string]Producer
+	complete, ended map[string]int64
+}
+
+// is reports that what the coordinator says of a participant can be about the
+// transaction: it has that name there, or its name was never learned.
+func (t *txn) is(e Event) bool {
+	if t.id != e.ID {
+		return false
+	}
+	p, known := t.producers[e.Place.Cluster]
+	return p == e.Producer || !known && len(t.on[e.Place.Cluster]) > 0
+}
+
+// first keeps the earliest time of a cluster.
+func first(times map[string]int64, cluster string, at int64) {
+	if before, known := times[cluster]; !known || at < before {
+		times[cluster] = at
+	}
 }
 
 func transactions(events []Event) map[string]*txn {
@@ -132,25 +194,33 @@ func transactions(events []Event) map[string]*txn {
 		}
 		t := txns[e.Txn]
 		if t == nil {
-			t = &txn{id: e.Txn, told: map[Outcome]bool{}}
+			t = &txn{name: e.Txn, told: map[Outcome]bool{}, on: map[string][]*write{}, producers: map[string]Producer{}, complete: map[string]int64{}, ended: map[string]int64{}}
 			txns[e.Txn] = t
 		}
 		switch e.Kind {
+		case Begin:
+			t.id = e.ID
 		case Write:
-			w := &write{txn: t, value: e.Value, place: e.Place, offset: -1}
+			w := &write{txn: t, value: e.Value, place: e.Place, at: e.At, offset: -1}
 			values[e.Value] = w
 			t.writes = append(t.writes, w)
+			t.on[e.Place.Cluster] = append(t.on[e.Place.Cluster], w)
 		case Wrote:
 			if w := values[e.Value]; w != nil {
-				w.offset = e.Offset
+				w.offset, w.ackedAt = e.Offset, e.At
 			}
+			t.producers[e.Place.Cluster] = e.Producer
 		case Ask:
 			if e.Op == OpCommit && t.askedAt == 0 {
 				t.askedAt = e.At
 			}
 		case Answer:
 			t.told[e.Result] = true
-		case Open, Begin, Rest, Note:
+			for _, cluster := range e.Ended {
+				first(t.complete, cluster, e.At)
+				first(t.ended, cluster, e.At)
+			}
+		case Open, Rest, Note, GaveUp, Forgot, Copied, Restored, Pending, Contradicted, Reopened:
 		}
 	}
 	return txns
@@ -159,28 +229,34 @@ func transactions(events []Event) map[string]*txn {
 // spot is where one record can be.
 type spot struct {
 	place  Place
+	life   int
 	offset int64
 }
 
 type checker struct {
-	txns   map[string]*txn
-	writes map[string]*write // by value
-	seen   map[string][]Read // by value, each spot once
-	at     map[spot]string
-	found  []Anomaly
+	acts    []act
+	reports []Event // of the coordinator
+	pending []Event
+	txns    map[string]*txn
+	ids     []string          // of txns, in order
+	writes  map[string]*write // by value
+	seen    map[string][]Read // by value, each spot once
+	at      map[spot]string
+	final   map[string]bool // values
+	verdict Verdict
 }
 
 func (c *checker) add(kind AnomalyKind, t *txn, format string, args ...any) {
 	a := Anomaly{Kind: kind, Detail: fmt.Sprintf(format, args...)}
 	if t != nil {
-		a.Txn = t.id
+		a.Txn = t.name
 	}
-	c.found = append(c.found, a)
+	c.verdict.Anomalies = append(c.verdict.Anomalies, a)
 }
 
 // read judges one record by itself.
 func (c *checker) read(r Read) {
-	here := spot{r.Place, r.Offset}
+	here := spot{r.Place, r.Life, r.Offset}
 	other, known := c.at[here]
 	c.at[here] = r.Value
 	if known && other != r.Value {
@@ -201,13 +277,13 @@ func (c *checker) read(r Read) {
 	}
 }
 
-func (c *checker) polled(r Read, final map[string]bool) {
-	c.read(r)
+// polled judges when a record was seen.
+func (c *checker) polled(r Read) {
 	w := c.writes[r.Value]
 	if w == nil {
 		return
 	}
-	if !final[r.Value] {
+	if !c.final[r.Value] && c.loss(w) == unexcused {
 		c.add(Vanished, w.txn, "%q was visible at %v offset %d", r.Value, r.Place, r.Offset)
 	}
 	if w.txn.askedAt > r.At {
@@ -217,35 +293,47 @@ func (c *checker) polled(r Read, final map[string]bool) {
 
 func (c *checker) duplicates() {
 	for value, reads := range c.seen {
-		if len(reads) < 2 {
+		one := reads[0]
+		// What outlives a restore stays where it was.
+		i := slices.IndexFunc(reads, func(r Read) bool { return r.Place != one.Place || r.Offset != one.Offset })
+		if i < 0 {
 			continue
 		}
 		var t *txn
 		if w := c.writes[value]; w != nil {
 			t = w.txn
 		}
-		c.add(Duplicate, t, "%q at %v offset %d and at %v offset %d", value, reads[0].Place, reads[0].Offset, reads[1].Place, reads[1].Offset)
+		c.add(Duplicate, t, "%q at %v offset %d and at %v offset %d", value, one.Place, one.Offset, reads[i].Place, reads[i].Offset)
 	}
 }
 
 // outcome compares what is visible of a transaction with what was said of it.
-func (c *checker) outcome(t *txn, final map[string]bool) {
+func (c *checker) outcome(t *txn) {
 	var missing, visible []*write
-	ever := 0 // visible now or before
+	lost := map[string]loss{} // by cluster
+	ever := 0                 // visible now or before
 	for _, w := range t.writes {
 		if len(c.seen[w.value]) > 0 {
 			ever++
 		}
-		if final[w.value] {
+		if c.final[w.value] {
 			visible = append(visible, w)
-		} else {
+		}
+	}
+	for _, w := range t.writes {
+		if c.final[w.value] || !t.told[Committed] && ever == 0 {
+			continue // nothing of what was never committed is missed
+		}
+		if l := c.loss(w); l == unexcused {
 			missing = append(missing, w)
+		} else if before, is := lost[w.place.Cluster]; !is || l < before {
+			lost[w.place.Cluster] = l
 		}
 	}
 	if t.told[Committed] && t.told[Aborted] {
 		c.add(ChangedOutcome, t, "the client was told committed and aborted")
 	}
-	if t.told[Heuristic] {
+	if t.told[Heuristic] && !slices.ContainsFunc(c.acts, func(a act) bool { return a.concerns(t) }) {
 		c.add(HeuristicOutcome, t, "%d of %d values are visible", len(visible), len(t.writes))
 	}
 	if t.told[Committed] && len(missing) > 0 {
@@ -259,6 +347,29 @@ func (c *checker) outcome(t *txn, final map[string]bool) {
 	}
 	if len(visible) > 0 && len(missing) > 0 {
 		c.add(Torn, t, "%s visible, %s not", list(visible), list(missing))
+	}
+	c.excused(t, lost)
+}
+
+// excused counts a committed transaction of which clusters have lost something, as
+// acts explain, and finds what should have been reported.
+func (c *checker) excused(t *txn, lost map[string]loss) {
+	told, unknown := false, false
+	for _, cluster := range slices.Sorted(maps.Keys(lost)) {
+		switch {
+		case c.told(t, cluster):
+			told = true
+		case lost[cluster] == reportable:
+			c.add(Unreported, t, "committed, and not whole on %s", cluster)
+		default:
+			unknown = true
+		}
+	}
+	switch {
+	case told:
+		c.verdict.Reported++
+	case unknown:
+		c.verdict.Lost++
 	}
 }
 

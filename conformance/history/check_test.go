@@ -216,7 +216,7 @@ func TestCheck(t *testing.T) {
 			b.told("healthy", history.Committed)
 			b.see(history.Place{Cluster: "us", Topic: "b"}, 9, z)
 			test.make(&b)
-			found := history.Check(b.h)
+			found := history.Check(b.h).Anomalies
 			var kinds []history.AnomalyKind
 			for _, a := range found {
 				kinds = append(kinds, a.Kind)

@@ -9,6 +9,12 @@
 // history of one that was killed is complete but for its last answer, and a
 // transaction without an answer is one whose outcome nobody was told: it must
 // be visible as a whole or not at all.
+//
+// Some acts are outside the promises: an operator who gives a cluster up, and a
+// cluster that is restored from a copy. They are part of the history, and so is
+// what the coordinator reported of them. A contradiction is excused by such an act
+// if that can have made it, and must have been reported wherever the coordinator
+// was in a position to know; see acts.go.
 package history
 
 import (
@@ -42,6 +48,27 @@ const (
 	Rest Kind = "rest"
 	// Note is for people.
 	Note Kind = "note"
+
+	// GaveUp: an operator has told the coordinator to wait no longer for
+	// Place.Cluster to end what is pending there of ID.
+	GaveUp Kind = "gave up"
+	// Forgot: an operator has told the coordinator to forget the heuristic
+	// outcomes of ID.
+	Forgot Kind = "forgot"
+	// Copied: Place.Cluster was copied, at an instant between Began and At.
+	Copied Kind = "copied"
+	// Restored: Place.Cluster has gone back to its last copy. It was ended after
+	// Began, and answers again.
+	Restored Kind = "restored"
+	// Pending: the coordinator had decided commit, and the participant was still
+	// to be told while Place.Cluster was down to be restored.
+	Pending Kind = "pending"
+	// Contradicted: the coordinator has reported that the participant ended
+	// against the decision, as Result says; Unknown is that nobody can tell.
+	Contradicted Kind = "contradicted"
+	// Reopened: the coordinator has reported that the participant shows open what
+	// it had ended.
+	Reopened Kind = "reopened"
 )
 
 // Outcome is what an answer said of the transaction.
@@ -72,18 +99,32 @@ type Place struct {
 
 func (p Place) String() string { return fmt.Sprintf("%s/%s-%d", p.Cluster, p.Topic, p.Partition) }
 
-// Event is a step of a client. Times are of the one wall clock of the machine,
-// in nanoseconds.
+// Producer names a transaction of one id on one cluster, by its producer id and
+// epoch. A cluster that has gone back may give the name once more.
+type Producer struct {
+	ID    int64 `json:"id"`
+	Epoch int16 `json:"epoch"`
+}
+
+// Event is a step of a client, an act of an operator, or a report of the
+// coordinator. Times are of the one wall clock of the machine, in nanoseconds.
 type Event struct {
 	At     int64   `json:"at"`
+	Began  int64   `json:"began,omitempty"` // of an act that was over At
 	Client string  `json:"client"`
 	Kind   Kind    `json:"kind"`
+	ID     string  `json:"id,omitempty"`  // the global transactional id, of a Begin and of what is no step of a client
 	Txn    string  `json:"txn,omitempty"` // unique in the history
 	Place  Place   `json:"place,omitzero"`
 	Value  string  `json:"value,omitempty"` // unique in the history
 	Offset int64   `json:"offset,omitempty"`
 	Op     string  `json:"op,omitempty"`
 	Result Outcome `json:"result,omitempty"`
+	// Producer names the transaction on Place.Cluster, of a Wrote and of what the
+	// coordinator says of a participant.
+	Producer Producer `json:"producer,omitzero"`
+	// Ended are the clusters that an answer calls complete.
+	Ended []string `json:"ended,omitempty"`
 	// Detail is for people: an error, the clusters that are pending.
 	Detail string `json:"detail,omitempty"`
 }
@@ -95,6 +136,9 @@ type Read struct {
 	Place  Place  `json:"place"`
 	Offset int64  `json:"offset"`
 	Value  string `json:"value"`
+	// Life is how often the cluster had been restored. Offsets are given anew in
+	// each life.
+	Life int `json:"life,omitempty"`
 }
 
 // History is what Check judges.

@@ -3,7 +3,7 @@ package history_test
 import (
 	"bytes"
 	"errors"
-	"slices"
+	"reflect"
 	"testing"
 
 	"github.com/kafka-gtc/kafka-gtc/conformance/history"
@@ -14,7 +14,8 @@ func TestEventsSurviveTheStream(t *testing.T) {
 	r := history.NewRecorder(&stream, "c1")
 	want := []history.Event{
 		{Kind: history.Write, Txn: "t", Place: history.Place{Cluster: "us", Topic: "a", Partition: 2}, Value: "v"},
-		{Kind: history.Answer, Txn: "t", Result: history.Committed, Detail: "waiting\nfor us"},
+		{Kind: history.Answer, Txn: "t", Result: history.Committed, Detail: "waiting\nfor us", Ended: []string{"eu"}},
+		{Kind: history.Contradicted, ID: "c1", Place: history.Place{Cluster: "us"}, Producer: history.Producer{ID: 7, Epoch: 2}, Result: history.Aborted},
 	}
 	for _, e := range want {
 		r.Record(e)
@@ -29,7 +30,7 @@ func TestEventsSurviveTheStream(t *testing.T) {
 		}
 		got[i].At, got[i].Client = 0, ""
 	}
-	if !slices.Equal(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
 }
