@@ -54,6 +54,21 @@ func TestFewRounds(t *testing.T) {
 	}
 }
 
+// What an operator and a restored cluster tear is reported, and explained.
+func TestActsAreExplained(t *testing.T) {
+	for _, name := range []string{"copy and restore chaos-us", "operator gives up eu, link gtc-eu: answers lost"} {
+		t.Run(name, func(t *testing.T) {
+			out, err := run(t, chaos.Options{Rounds: 2, Seed: 1, Nodes: 1, Settle: 3 * time.Minute, Fault: name})
+			if err != nil || !strings.HasSuffix(out, " transactions, 0 anomalies\n") {
+				t.Error(err)
+			}
+			if strings.Contains(out, "\n0 transactions were not whole and reported") && strings.Contains(out, "; 0 were lost") {
+				t.Error("nothing was torn or lost, so that nothing is proved")
+			}
+		})
+	}
+}
+
 // A run that cannot fail proves nothing.
 func TestOutsiderIsFound(t *testing.T) {
 	_, err := run(t, chaos.Options{Rounds: 2, Seed: 1, Nodes: 1, Fault: "outsider commits on chaos-us"})

@@ -200,7 +200,7 @@ func (l *load) transaction(ctx context.Context) {
 	l.n++
 	run := &run{load: l, t: t, id: fmt.Sprintf("%s.%d.%d", l.o.ID, l.o.Incarnation, l.n)}
 	l.last = nil
-	run.record(history.Event{Kind: history.Begin})
+	run.record(history.Event{Kind: history.Begin, ID: l.o.ID})
 	p := l.plan()
 	run.produce(ctx, p)
 	if p == aborts {
@@ -272,7 +272,10 @@ func (r *run) write(ctx context.Context, p history.Place, value, padding string)
 			r.record(history.Event{Kind: history.Note, Place: p, Value: value, Detail: err.Error()})
 			return
 		}
-		r.record(history.Event{Kind: history.Wrote, Place: p, Value: value, Offset: rec.Offset})
+		r.record(history.Event{
+			Kind: history.Wrote, Place: p, Value: value, Offset: rec.Offset,
+			Producer: history.Producer{ID: rec.ProducerID, Epoch: rec.ProducerEpoch},
+		})
 	})
 }
 
@@ -291,7 +294,7 @@ func (r *run) end(ctx context.Context, op string, within time.Duration) bool {
 	if err != nil {
 		detail = err.Error()
 	}
-	r.record(history.Event{Kind: history.Answer, Op: op, Result: outcome, Detail: detail})
+	r.record(history.Event{Kind: history.Answer, Op: op, Result: outcome, Ended: complete(result), Detail: detail})
 	unknown := new(client.UnknownOutcomeError)
 	switch {
 	case errors.As(err, &unknown) && !unknown.Asked && op == history.OpCommit && within == callTimeout:
@@ -305,6 +308,17 @@ func (r *run) end(ctx context.Context, op string, within time.Duration) bool {
 	}
 	r.over = over
 	return over
+}
+
+// complete names the clusters that an answer calls complete.
+func complete(r client.Result) []string {
+	var names []string
+	for _, p := range r.Participants {
+		if p.State == client.ParticipantComplete {
+			names = append(names, p.Cluster)
+		}
+	}
+	return names
 }
 
 // judge says what an error of Commit or Abort tells of the outcome, and whether

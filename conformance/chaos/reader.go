@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,23 +15,30 @@ import (
 // "visible before it was decided" is seen.
 const pollPause = 50 * time.Millisecond
 
-// reader follows all partitions of the load as read_committed consumers would.
+// reader follows all partitions of the load as read_committed consumers would. A
+// cluster that goes back gives its offsets anew, so that it is read from the start
+// in each of its lives.
 type reader struct {
-	stop context.CancelFunc
-	done sync.WaitGroup
+	polls map[string]*polls // by cluster
 
 	mu   sync.Mutex
 	seen []history.Read
 	next map[history.Place]int64 // read up to here
+	life map[string]int
 }
 
-func places(clusters map[string]string) []history.Place {
+// polls are those of one cluster that are under way.
+type polls struct {
+	addr string
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+func places(cluster string) []history.Place {
 	var all []history.Place
-	for name := range clusters {
-		for _, topic := range topics {
-			for p := range partitions {
-				all = append(all, history.Place{Cluster: name, Topic: topic, Partition: int32(p)})
-			}
+	for _, topic := range topics {
+		for p := range partitions {
+			all = append(all, history.Place{Cluster: cluster, Topic: topic, Partition: int32(p)})
 		}
 	}
 	return all
@@ -38,28 +46,52 @@ func places(clusters map[string]string) []history.Place {
 
 // follow starts to read; clusters are their addresses.
 func follow(ctx context.Context, clusters map[string]string) *reader {
-	r := &reader{next: map[history.Place]int64{}}
-	ctx, r.stop = context.WithCancel(ctx)
+	r := &reader{polls: map[string]*polls{}, next: map[history.Place]int64{}, life: map[string]int{}}
 	for name, addr := range clusters {
-		rb := readback.NewReader(addr)
-		var polls sync.WaitGroup
-		for _, p := range places(map[string]string{name: addr}) {
-			polls.Go(func() { r.poll(ctx, rb, p) })
-		}
-		r.done.Go(func() {
-			polls.Wait()
-			rb.Close()
-		})
+		r.polls[name] = &polls{addr: addr}
+		r.begin(ctx, name)
 	}
 	return r
 }
 
-func (r *reader) close() {
-	r.stop()
-	r.done.Wait()
+func (r *reader) begin(ctx context.Context, cluster string) {
+	ps := r.polls[cluster]
+	ctx, ps.stop = context.WithCancel(ctx)
+	rb, life := readback.NewReader(ps.addr), r.life[cluster]
+	var all sync.WaitGroup
+	for _, p := range places(cluster) {
+		all.Go(func() { r.poll(ctx, rb, p, life) })
+	}
+	ps.done.Go(func() {
+		all.Wait()
+		rb.Close()
+	})
 }
 
-func (r *reader) poll(ctx context.Context, rb *readback.Reader, p history.Place) {
+// leave ends the reading of a cluster, before it goes back.
+func (r *reader) leave(cluster string) {
+	r.polls[cluster].stop()
+	r.polls[cluster].done.Wait()
+}
+
+// again reads a cluster from the start that has gone back.
+func (r *reader) again(ctx context.Context, cluster string) {
+	r.mu.Lock()
+	r.life[cluster]++
+	for _, p := range places(cluster) {
+		delete(r.next, p)
+	}
+	r.mu.Unlock()
+	r.begin(ctx, cluster)
+}
+
+func (r *reader) close() {
+	for name := range r.polls {
+		r.leave(name)
+	}
+}
+
+func (r *reader) poll(ctx context.Context, rb *readback.Reader, p history.Place, life int) {
 	for from := int64(0); ctx.Err() == nil; sleep(ctx, pollPause) {
 		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 		got, err := rb.Partition(asking, p.Topic, int(p.Partition), from)
@@ -68,14 +100,14 @@ func (r *reader) poll(ctx context.Context, rb *readback.Reader, p history.Place)
 			continue // the cluster is away; the next look sees all that this one missed
 		}
 		from = max(from, got.LastStableOffset)
-		r.add(p, from, reads(p, got.Records, time.Now().UnixNano()))
+		r.add(p, from, reads(p, life, got.Records, time.Now().UnixNano()))
 	}
 }
 
-func reads(p history.Place, records []readback.Record, at int64) []history.Read {
+func reads(p history.Place, life int, records []readback.Record, at int64) []history.Read {
 	rs := make([]history.Read, len(records))
 	for i, rec := range records {
-		rs[i] = history.Read{At: at, Place: p, Offset: rec.Offset, Value: rec.Value}
+		rs[i] = history.Read{At: at, Place: p, Offset: rec.Offset, Value: rec.Value, Life: life}
 	}
 	return rs
 }
@@ -94,6 +126,13 @@ func (r *reader) all() []history.Read {
 	return r.seen[:len(r.seen):len(r.seen)]
 }
 
+// visible is what was seen so far in the present life of each cluster.
+func (r *reader) visible() []history.Read {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.seen), func(seen history.Read) bool { return seen.Life != r.life[seen.Place.Cluster] })
+}
+
 // behind reports that the reader has not read up to the offset.
 func (r *reader) behind(p history.Place, offset int64) bool {
 	r.mu.Lock()
@@ -102,10 +141,10 @@ func (r *reader) behind(p history.Place, offset int64) bool {
 }
 
 // readAll reads everything once more, from the start.
-func readAll(ctx context.Context, clusters map[string]string) ([]history.Read, error) {
+func (r *reader) readAll(ctx context.Context) ([]history.Read, error) {
 	var all []history.Read
-	for name, addr := range clusters {
-		rb := readback.NewReader(addr)
+	for name, ps := range r.polls {
+		rb := readback.NewReader(ps.addr)
 		defer rb.Close()
 		for _, topic := range topics {
 			records, err := rb.Topic(ctx, topic)
@@ -114,7 +153,7 @@ func readAll(ctx context.Context, clusters map[string]string) ([]history.Read, e
 			}
 			for _, rec := range records {
 				p := history.Place{Cluster: name, Topic: topic, Partition: int32(rec.Partition)}
-				all = append(all, history.Read{Place: p, Offset: rec.Offset, Value: rec.Value})
+				all = append(all, history.Read{Place: p, Offset: rec.Offset, Value: rec.Value, Life: r.life[name]})
 			}
 		}
 	}

@@ -49,6 +49,9 @@ type rig struct {
 	home    *cluster.Cluster // nil with one node
 	nodes   []*node.Node
 	workers []*worker
+	// Those who judge, and act; from the driver.
+	reader   *reader
+	operator *operator
 }
 
 // newRig starts everything but the clients' load.
