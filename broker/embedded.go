@@ -49,7 +49,7 @@ type Embedded struct {
 // Clients are told the address of node. prepare, when not nil, mends the data
 // directory before it is read.
 func OpenEmbedded(cfg *config.Config, node Node, prepare func(dir string) error, log zerolog.Logger) (*Embedded, error) {
-	clusterID, err := clusterID(cfg.LogDir, cfg.ClusterID)
+	clusterID, err := openDir(cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -218,11 +218,29 @@ const metaFile = "meta.properties"
 // kfakeMetaFile is the file that kfake writes first.
 const kfakeMetaFile = "meta.json"
 
-// clusterID gives the id of the data directory: the one that it has, the
+// openDir makes the data directory this process' own, and tells whose data it has.
+func openDir(cfg *config.Config, log zerolog.Logger) (clusterID string, err error) {
+	if cfg.LogDir == "" {
+		return clusterIDOf("", cfg.ClusterID)
+	}
+	if err = notOfOthers(cfg.LogDir); err != nil {
+		return "", err
+	}
+	if clusterID, err = clusterIDOf(cfg.LogDir, cfg.ClusterID); err != nil {
+		return "", err
+	}
+	mended, err := makePrivate(cfg.LogDir)
+	if mended > 0 {
+		log.Warn().Str("data", cfg.LogDir).Int("files", mended).Msg("files of the data directory were open to others, and are not any more; they may have been read: passwords of users are in it, salted")
+	}
+	return clusterID, err
+}
+
+// clusterIDOf gives the id of the data directory: the one that it has, the
 // configured one, or a new one, which is then written down. kfake keeps the id
 // that it finds and does not mind another one being asked for; a directory
 // taken for another cluster's would give its participants a false name.
-func clusterID(dir, configured string) (string, error) {
+func clusterIDOf(dir, configured string) (string, error) {
 	if dir == "" {
 		return orRandom(configured), nil
 	}
@@ -263,7 +281,7 @@ func orRandom(id string) string {
 }
 
 func writeMeta(dir, path, id string) error {
-	err := os.MkdirAll(dir, 0o750)
+	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		err = replaceFile(path, "version=1\nnode.id=0\ncluster.id="+id+"\n")
 	}

@@ -22,7 +22,7 @@ var ErrLocked = errors.New("the data directory is in use")
 // if need be: two brokers on one log would write over each other. The lock ends
 // with the process, however that ends; release ends it earlier.
 func LockDir(dir string) (release func() error, err error) {
-	if err = os.MkdirAll(dir, 0o750); err != nil {
+	if err = os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("preparing the data directory (log.dirs): %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)

@@ -93,7 +93,7 @@ var nodeKeys = []properties.Key{
 
 var brokerKeys = []properties.Key{
 	{Name: "cluster.id", Type: properties.String, Doc: "The id of the embedded cluster. By default a random one is made at the first start and kept in the data directory."},
-	{Name: "log.dirs", Type: properties.String, Default: "/tmp/minibroker-logs", Doc: "The data directory (one). Set to nothing (log.dirs=), everything is kept in memory and lost at the end."},
+	{Name: "log.dirs", Type: properties.String, Default: "/tmp/minibroker-logs", Doc: "The data directory (one), for the user of this process alone (0700, files 0600): what is open to others at the start is closed, or the start refused. Set to nothing (log.dirs=), everything is kept in memory and lost at the end."},
 	{Name: "log.flush.interval.messages", Type: properties.Long, Default: "1", Min: 1, Max: maxLong, Values: []string{"1", flushNever}, Doc: "1 forces every batch to the disk before it is acknowledged; 9223372036854775807, Kafka's default, leaves that to the operating system: a power failure then loses acknowledged records."},
 	{Name: "log.segment.bytes", Type: properties.Int, Default: "104857600", Min: 14, Max: maxInt, Doc: "How large a segment of a partition grows before the next one is begun. Kafka's default is 1073741824."},
 	{Name: "group.max.size", Type: properties.Int, Default: "1000", Min: 1, Max: maxInt, Doc: "How many members a consumer group may have; a further one is told GROUP_MAX_SIZE_REACHED. Kafka's default is 2147483647."},

@@ -11,11 +11,15 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/kafka-gtc/kafka-gtc/broker"
 	"github.com/kafka-gtc/kafka-gtc/broker/config"
 	"github.com/kafka-gtc/kafka-gtc/gtc/client/cmd/program"
 )
 
-func main() { program.Main(command) }
+func main() {
+	broker.PrivateFiles()
+	program.Main(command)
+}
 
 // flags are what the command line says besides the configuration.
 type flags struct {
