@@ -60,19 +60,24 @@ func makePrivate(dir string) (mended int, err error) {
 		if err != nil || !exposed(info) {
 			return err
 		}
-		err = os.Chmod(path, info.Mode().Perm()&^others)
-		if info, again := os.Lstat(path); err == nil {
-			if err = again; err == nil && exposed(info) {
-				err = errors.New("its file system keeps no permissions")
-			}
-		}
-		if err != nil {
+		if err = closeToOthers(path, info.Mode().Perm()&^others); err != nil {
 			return fmt.Errorf("%s is open to others (%v), and that cannot be changed: %w; give it to the user of this process, or choose another log.dirs", path, info.Mode().Perm(), err)
 		}
 		mended++
 		return nil
 	})
 	return mended, err
+}
+
+func closeToOthers(path string, mode fs.FileMode) error {
+	if err := os.Chmod(path, mode); err != nil {
+		return err
+	}
+	info, err := os.Lstat(path)
+	if err == nil && exposed(info) {
+		return errors.New("its file system keeps no permissions")
+	}
+	return err
 }
 
 // exposed says that others may do something with a file. A link is as its target.
