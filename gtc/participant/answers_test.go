@@ -63,7 +63,11 @@ func branch(version int16) txnlog.Participant {
 
 // fresh forgets earlier ends, as a vote does.
 func fresh(c *Clusters, p txnlog.Participant) {
-	c.all[0].attempts.voted(attemptKey{hashOf("tid"), p.ProducerID, p.ProducerEpoch})
+	k := attemptKey{hashOf("tid"), p.ProducerID, p.ProducerEpoch}
+	c.all[0].attempts.mu.Lock()
+	delete(c.all[0].attempts.m, k)
+	c.all[0].attempts.mu.Unlock()
+	c.all[0].attempts.voted(k, p.StartMillis)
 }
 
 func TestEveryRowOfTheAnswerTable(t *testing.T) {

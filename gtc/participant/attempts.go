@@ -14,7 +14,7 @@ const attemptsKept = 100_000
 
 // attemptKey names one participant transaction on one cluster (on
 // transaction.version 1 also its successors, until the producer is initialised
-// again; a vote tells where the next begins).
+// again; verdict.Attempt says which of them it is about).
 type attemptKey struct {
 	name          nameHash
 	producerID    int64
@@ -47,14 +47,16 @@ type attempts struct {
 	m  map[attemptKey]*attempt
 }
 
-// voted says that this process saw the transaction open.
-func (a *attempts) voted(k attemptKey) {
+// voted says that this process saw the transaction open that began at start.
+func (a *attempts) voted(k attemptKey, start int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if old := a.m[k]; old != nil && old.busy {
-		return
+	switch old := a.m[k]; {
+	case old == nil:
+		a.put(k, &attempt{Attempt: verdict.Voted(start)})
+	case !old.busy:
+		old.Attempt = old.Voted(start)
 	}
-	a.put(k, &attempt{Attempt: verdict.Voted()})
 }
 
 func (a *attempts) put(k attemptKey, at *attempt) {

@@ -40,7 +40,7 @@ func (c *Clusters) vote(ctx context.Context, id string, ref gtc.ParticipantRef) 
 		return gtc.Vote{Code: gtc.VoteUnavailable, Detail: fmt.Sprintf("cluster %q: %v", cl.cfg.Alias, err)}
 	}
 	if v.Code == gtc.VotePrepared {
-		cl.attempts.voted(keyOf(id, ref))
+		cl.attempts.voted(keyOf(id, ref), v.StartMillis)
 	}
 	return v
 }

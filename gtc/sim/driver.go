@@ -101,13 +101,13 @@ func (h *host) attempt(o endOrder) *attempt {
 	return nil
 }
 
-// voted notes that this process saw the transaction open.
-func (h *host) voted(o endOrder) {
+// voted notes that this process saw the transaction open that began at start.
+func (h *host) voted(o endOrder, start int64) {
 	switch at := h.attempt(o); {
 	case at == nil:
-		h.attempts = append(h.attempts, attempt{Attempt: verdict.Voted(), cluster: o.cluster, producer: o.producer})
+		h.attempts = append(h.attempts, attempt{Attempt: verdict.Voted(start), cluster: o.cluster, producer: o.producer})
 	case !at.busy:
-		at.Attempt = verdict.Voted()
+		at.Attempt = at.Voted(start)
 	}
 }
 

@@ -77,7 +77,7 @@ func (w *world) encodeHost(b []byte, h *host) []byte {
 	for _, a := range h.attempts {
 		// What was sent before matters below EndTxn v5 alone.
 		if keep := w.clusters[a.cluster].version < bumps; keep || a.busy {
-			b = append(a.producer.encode(b), byte(a.cluster), byte(a.Misses), byte(a.Taken.ProducerID), byte(a.Taken.ProducerEpoch), bits(a.Took, a.busy, a.Sent && keep, a.Uncertain && keep))
+			b = append(a.producer.encode(b), byte(a.cluster), byte(startOf(a.Start)), byte(a.Misses), byte(a.Taken.ProducerID), byte(a.Taken.ProducerEpoch), bits(a.Took, a.busy, a.Sent && keep, a.Uncertain && keep))
 		}
 	}
 	if h.term == nil {

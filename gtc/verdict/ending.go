@@ -9,8 +9,13 @@ import (
 )
 
 // An Attempt is what one process knows of the ends that it sent for one
-// participant transaction.
+// participant transaction. It is kept by the producer id and epoch, which below
+// EndTxn v5 name many transactions: what it knows is about the one that began at
+// Start, but for Uncertain, because a copy reaches whatever is open when it arrives.
 type Attempt struct {
+	// Start is when the transaction began (View.StartMillis), 0 when that is not
+	// known.
+	Start int64
 	// Sent: one was sent before.
 	Sent bool
 	// Uncertain: a copy may still reach the cluster, because a connection
@@ -31,11 +36,17 @@ type Pair struct {
 	ProducerEpoch int16
 }
 
-// Voted is the attempt of a process that saw the transaction open: no end of it
-// was sent before, because the decision comes after the vote.
-func Voted() Attempt { return Attempt{} }
+// Voted is the attempt of a process that saw the transaction open that began at
+// start: no end of it was sent before, because the decision comes after the vote.
+func Voted(start int64) Attempt { return Attempt{Start: start} }
 
-// Unvoted is the attempt of a process that did not.
+// Voted is the attempt after such a vote, where there was one before: an end that it
+// sent may still be under way.
+func (a Attempt) Voted(start int64) Attempt {
+	return Attempt{Start: start, Uncertain: a.Sent && a.Uncertain}
+}
+
+// Unvoted is the attempt of a process that did not see it.
 func Unvoted() Attempt { return Attempt{Uncertain: true} }
 
 // Ask is what has to be done next to end a participant transaction.
@@ -92,8 +103,15 @@ type Ending struct {
 	answer  gtc.EndAnswer
 }
 
-// NewEnding begins to carry an order out.
+// NewEnding begins to carry an order out. An attempt about another transaction of
+// the same producer id and epoch says nothing about this one. Counter-example: the
+// commit of the one that began at 100 was lost with the log of its cluster, so it is
+// told again; this process has voted on the one of 200, and EndTxn v4 would commit
+// that without a look.
 func NewEnding(order gtc.EndTxn, attempt *Attempt) *Ending {
+	if start := order.Participant.StartMillis; attempt.Start != start {
+		*attempt = Attempt{Start: start, Uncertain: true}
+	}
 	return &Ending{order: order, attempt: attempt, next: AskBroker, version: order.Participant.EndTxnVersion}
 }
 

@@ -13,7 +13,7 @@ import (
 // is v then.
 func refusedTwice(t *testing.T, order gtc.EndTxn, code *kerr.Error, v View) *Ending {
 	t.Helper()
-	at := Voted()
+	at := Voted(order.Participant.StartMillis)
 	e := NewEnding(order, &at)
 	for e.Next() != AskNothing && e.Next() != AskMarkers {
 		switch e.Next() {
@@ -67,4 +67,80 @@ func TestNothingThereProvesNothingOfAnOnlyParticipant(t *testing.T) {
 			}
 		})
 	}
+}
+
+// C-PART-9. What a process knows of its ends is kept by (P, E), which below EndTxn v5
+// names many transactions.
+func TestWhatIsKnownOfAnotherTransactionOfTheEpochIsNotBelieved(t *testing.T) {
+	kept := func(at *Attempt, start int64) *Ending {
+		p := branch(EndTxnKeeps)
+		p.StartMillis = start
+		return NewEnding(gtc.EndTxn{ID: "tid", Sequence: 1, Commit: true, Participant: p}, at)
+	}
+	connected := func(at *Attempt, start int64) Ask {
+		e := kept(at, start)
+		e.Connected(EndTxnKeeps, EndTxnBumps, false)
+		return e.Next()
+	}
+	misses := func(at *Attempt, start int64, n int) (e *Ending) {
+		for range n {
+			e = kept(at, start)
+			e.Connected(EndTxnKeeps, EndTxnBumps, false)
+			e.Seen(View{CompleteCommit, 7, 4, Unlimited, 9000, "", 0}) // of a later session
+			e.Connected(EndTxnKeeps, EndTxnBumps, false)
+			e.Seen(View{CompleteCommit, 7, 4, Unlimited, 9000, "", 0})
+			e.Seen(View{CompleteCommit, 7, 4, Unlimited, 9000, "", 0})
+			e.Audited(false, ErrNoMarker)
+		}
+		return e
+	}
+	t.Run("voted on", func(t *testing.T) {
+		at := Voted(200)
+		if ask := connected(&at, 200); ask != AskEnd {
+			t.Errorf("asks %d for the one that was voted on, want EndTxn", ask)
+		}
+	})
+	// It voted on the one that began at 200, and a new session dropped the votes. A
+	// look from before shows the one of 100, committed long ago, which is told again.
+	t.Run("another was voted on", func(t *testing.T) {
+		at := Voted(200)
+		if ask := connected(&at, 100); ask != AskState {
+			t.Errorf("asks %d for the one of before, want a look: EndTxn would commit what is open since 200", ask)
+		}
+		if ask := connected(&at, 200); ask != AskState {
+			t.Errorf("asks %d for the one that was voted on, want a look: the end of the one of before may still arrive", ask)
+		}
+	})
+	t.Run("no start is known", func(t *testing.T) {
+		at := Voted(200)
+		if ask := connected(&at, 0); ask != AskState {
+			t.Errorf("asks %d, want a look: it need not be the one that was voted on", ask)
+		}
+	})
+	t.Run("the end of another is under way", func(t *testing.T) {
+		at := Voted(100)
+		e := kept(&at, 100)
+		e.Connected(EndTxnKeeps, EndTxnBumps, false)
+		e.Lost(ErrNoMarker, true)
+		at = at.Voted(200)
+		e = kept(&at, 200)
+		e.Connected(EndTxnKeeps, EndTxnBumps, false)
+		if e.Next() != AskState {
+			t.Fatalf("asks %d, want a look", e.Next())
+		}
+		e.Seen(View{Ongoing, 7, 3, Unlimited, 200, "t", 0})
+		e.Answered(0, -1, -1)
+		if a := e.Answer(); a.Outcome != gtc.EndDone || a.NextProducerID >= 0 {
+			t.Errorf("%+v, want done, and the producer initialised again: the copy would end its next transaction", a)
+		}
+	})
+	t.Run("nothing was found of another", func(t *testing.T) {
+		at := Unvoted()
+		if e := misses(&at, 100, AuditTries-1); e.Answer().Outcome != gtc.EndRetry {
+			t.Fatalf("%+v, want to look again", e.Answer())
+		}
+		if e := misses(&at, 200, 1); e.Answer().Outcome != gtc.EndRetry {
+			t.Errorf("%+v, want to look for this one as often as for any", e.Answer())
+		}
+	})
 }

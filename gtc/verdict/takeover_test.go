@@ -41,7 +41,7 @@ func TestAKeptTransactionIsTakenOver(t *testing.T) {
 		{"version 4", EndTxnKeeps, true, kerr.ProducerFenced, open, 0, ours, []Ask{AskBroker, AskEnd, AskBrokerAnew, AskState, AskEnd, AskState}, gtc.EndRetry},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			at := Voted()
+			at := Voted(1000)
 			e := NewEnding(gtc.EndTxn{ID: "tid", Sequence: 1, Commit: true, Participant: branch(tc.version)}, &at)
 			var asks []Ask
 			for e.Next() != AskNothing {
@@ -75,7 +75,7 @@ func TestAKeptTransactionIsTakenOver(t *testing.T) {
 // in turn.
 func TestATakenPairIsRemembered(t *testing.T) {
 	open := View{Ongoing, 7, 3, Unlimited, 1000, "t", 0}
-	at := Voted()
+	at := Voted(1000)
 	at.Took, at.Taken = true, Pair{9, 0}
 	order := gtc.EndTxn{ID: "tid", Sequence: 1, Commit: true, Participant: branch(EndTxnBumps)}
 	e := NewEnding(order, &at)
