@@ -2,6 +2,9 @@ package participant
 
 import (
 	"fmt"
+	"net"
+	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -242,5 +245,77 @@ func TestWhatAnEarlierCoordinatorCommittedInOnePhase(t *testing.T) {
 					tc.version, tc.state, tc.epoch, ask.commit, ask.sole, ans.Outcome, ans.Detail, ask.want)
 			}
 		}
+	}
+}
+
+// Two brokers take the id for theirs. What the look sees and what EndTxn v4 ends are of
+// one of them: the deposed one shows the transaction open that the other has ended,
+// and under the same epoch the next one is open there.
+func TestTheLookAndTheEndAreOfOneBroker(t *testing.T) {
+	const deposed, now = 0, 1
+	a := fake(t, "A", kfake.NumBrokers(2))
+	var found, endsThere atomic.Int32
+	answer(a, 10, func(req *kmsg.FindCoordinatorRequest) kmsg.Response {
+		node := int32(now)
+		if found.Add(1) > 1 {
+			node = deposed
+		}
+		resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		host, port, err := net.SplitHostPort(a.ListenAddrs()[node])
+		if err != nil {
+			t.Error(err)
+		}
+		n, err := strconv.ParseInt(port, 10, 32)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, key := range req.CoordinatorKeys {
+			resp.Coordinators = append(resp.Coordinators, kmsg.FindCoordinatorResponseCoordinator{Key: key, NodeID: node, Host: host, Port: int32(n)})
+		}
+		return resp
+	})
+	answer(a, 65, func(req *kmsg.DescribeTransactionsRequest) kmsg.Response {
+		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+		st := kmsg.NewDescribeTransactionsResponseTransactionState()
+		st.TransactionalID, st.State, st.ProducerID, st.ProducerEpoch, st.StartTimestamp = "tid", "Ongoing", 7, 3, 2000
+		if a.CurrentNode() == deposed {
+			st.StartTimestamp = 1000
+		}
+		st.TimeoutMillis = verdict.Unlimited
+		resp.TransactionStates = append(resp.TransactionStates, st)
+		return resp
+	})
+	answer(a, keyEndTxn, func(req *kmsg.EndTxnRequest) kmsg.Response {
+		resp := req.ResponseKind().(*kmsg.EndTxnResponse)
+		if a.CurrentNode() == deposed {
+			resp.ErrorCode = kerr.NotCoordinator.Code
+		} else {
+			endsThere.Add(1)
+		}
+		return resp
+	})
+	c := drive(t, at("a", a.ListenAddrs()...))
+	if _, err := c.all[0].session(t.Context()); err != nil { // and by it the cluster's id
+		t.Fatal(err)
+	}
+	s, err := c.all[0].endSession(t.Context(), "tid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A scan that finds the id at the other broker, between any two steps.
+	answer(a, 18, func(*kmsg.ApiVersionsRequest) kmsg.Response {
+		s.coordinatedBy("tid", []int32{deposed})
+		return nil
+	})
+	for range 3 {
+		if ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: branch(verdict.EndTxnKeeps), Commit: true}); ans.Outcome != gtc.EndRetry {
+			t.Errorf("%+v, want to be told again", ans)
+		}
+	}
+	if n := endsThere.Load(); n != 0 {
+		t.Errorf("%d EndTxn where the next transaction is open", n)
+	}
+	if found.Load() < 2 {
+		t.Error("the coordinator was looked up once, so nothing was tested")
 	}
 }

@@ -26,6 +26,11 @@ func (s *session) describe(ctx context.Context, id string) (verdict.View, broker
 	if err != nil {
 		return verdict.View{}, brokerInfo{}, err
 	}
+	return s.describeBy(ctx, node, id)
+}
+
+// describeBy looks at the id by one broker.
+func (s *session) describeBy(ctx context.Context, node int32, id string) (verdict.View, brokerInfo, error) {
 	info, err := s.verify(ctx, node)
 	if err != nil {
 		s.moved(id)

@@ -67,7 +67,7 @@ type ender struct {
 	verdict *verdict.Ending
 	s       *session
 	own     *session // of this end alone, nil when it needs none
-	node    int32    // the transaction coordinator
+	node    int32    // the transaction coordinator, whom all is asked
 }
 
 func (e *ender) end(ctx context.Context) gtc.EndAnswer {
@@ -85,7 +85,12 @@ func (e *ender) end(ctx context.Context) gtc.EndAnswer {
 				e.verdict.Failed(fmt.Errorf("cluster %q: %w", e.c.cfg.Alias, err))
 			}
 		case verdict.AskState:
-			seen, _, err := e.s.describe(ctx, e.order.ID)
+			// By the broker that EndTxn goes to, on its connection. Counter-example
+			// to looking it up once more: a scan has found the id listed elsewhere
+			// meanwhile, a deposed coordinator shows the transaction open that has
+			// ended long ago, and EndTxn v4 goes to the other one, which ends the
+			// client's next.
+			seen, _, err := e.s.describeBy(ctx, e.node, e.order.ID)
 			if err != nil {
 				e.verdict.Failed(fmt.Errorf("looking at its state: %w", err))
 			} else {
