@@ -75,6 +75,10 @@ func (w *work) resolveForget() string {
 	}
 	for i := range v.Participants {
 		p := &v.Participants[i]
+		word := endForgotten
+		if p.State == txnlog.ParticipantHeuristicUnknown {
+			word = doubtForgotten
+		}
 		switch {
 		case !p.State.Heuristic():
 			continue
@@ -85,7 +89,7 @@ func (w *work) resolveForget() string {
 		default:
 			p.State = txnlog.ParticipantComplete
 		}
-		p.Detail = "heuristic outcome forgotten by an operator" + because(p.Detail)
+		p.Detail = word + because(p.Detail)
 	}
 	v.Leftovers = slices.DeleteFunc(v.Leftovers, isHeuristic)
 	w.persist(false)
@@ -93,8 +97,14 @@ func (w *work) resolveForget() string {
 	return ""
 }
 
-// givenUp is what an operator's word leaves in the record.
-const givenUp = "given up by an operator"
+// What an operator's word leaves in the record. That nobody could tell how, and
+// whether, a cluster had ended is kept apart from an end that it told: what it shows
+// open later it has not forgotten then.
+const (
+	givenUp        = "given up by an operator"
+	endForgotten   = "heuristic outcome forgotten by an operator"
+	doubtForgotten = "unknown outcome forgotten by an operator"
+)
 
 // resolveGiveUp waits no longer for a cluster that is gone for good: what is
 // pending there is recorded as ended, nobody knows how. Nothing else leads to

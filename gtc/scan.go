@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
@@ -145,11 +146,12 @@ func (w *work) tellDecided(o open, p *txnlog.Participant) {
 		v.State = txnlog.StatePrepareCommit
 		w.persist(false)
 	default:
-		*p = pendingAgain(o, *p)
+		was := *p
+		*p = pendingAgain(o, was)
 		v.State = txnlog.StatePrepareCommit
 		w.persist(false)
 		w.drive(*p, v.Sequence, true)
-		w.forgot(*p, v.Sequence)
+		w.forgot(was, *p, v.Sequence)
 	}
 }
 
@@ -160,13 +162,15 @@ func (w *work) driveAgain(o open, p txnlog.Participant, sequence int64) {
 	w.persist(false)
 	w.addDrive(drive{ref: o.ref(), sequence: sequence, again: &again, uncertain: true, before: ageBefore(w.s.now, again.StartMillis)})
 	w.sendAgain(again, sequence)
-	if p.State != txnlog.ParticipantHeuristicUnknown { // an operator may have given it up while it was open
-		w.forgot(again, sequence)
-	}
+	w.forgot(p, again, sequence)
 }
 
-// forgot says that a participant had ended and shows it open again.
-func (w *work) forgot(p txnlog.Participant, sequence int64) {
+// forgot says that a participant had ended and shows it open again; unless nobody
+// could tell, as when an operator gave it up while it was open.
+func (w *work) forgot(was, p txnlog.Participant, sequence int64) {
+	if was.State == txnlog.ParticipantHeuristicUnknown || strings.HasPrefix(was.Detail, doubtForgotten) {
+		return
+	}
 	w.s.effect(Forgot{ID: w.id, Sequence: sequence, Commit: sequence != 0 && committed(w.value), Participant: p})
 }
 
