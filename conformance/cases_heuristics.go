@@ -238,19 +238,15 @@ var torn = []Case{
 		Run: func(r *Run) {
 			s, release := r.pending()
 			r.Refused("ResolveGlobalTransaction(give up)", r.Resolve(s.ID, wire.ResolveGiveUp, &r.B.ID).ErrorCode, nil)
-			// A scan sees it open, and it is told again. Until that is answered nobody
-			// knows how it ends.
-			r.Answered(r.Decide(s.Request(true)), wire.HeuristicOutcome, wire.OutcomeCommitted)
+			// A scan has seen it open, and it is being told again.
+			r.Becomes(s.ID, wire.StatePrepareCommit)
 			release()
-			r.Until("it is no more torn", func() (bool, string) {
-				resp := r.Decision(s.Request(true))
-				return resp.ErrorCode == 0 && resp.Outcome == wire.OutcomeCommitted, codeName(resp.ErrorCode)
-			})
+			r.Answered(r.Decide(s.Request(true)), nil, wire.OutcomeCommitted)
 			r.Sees(r.B, s.Topic, "v")
 		},
-		Wrong: []wrong.Fault{wrong.Stalling(endsWith("leaves it torn", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
+		Wrong: []wrong.Fault{endsWith("leaves it torn", func(_ *wire.EndGlobalTxnRequest, resp *wire.EndGlobalTxnResponse) {
 			resp.ErrorCode = wire.HeuristicOutcome.Code
-		}))},
+		})},
 	},
 	{
 		ID: "HEUR-13", Clauses: []string{"C-RES-2"}, Needs: links,

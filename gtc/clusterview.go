@@ -41,9 +41,8 @@ type drive struct {
 	// meanwhile; the answer counts all the same. Counter-example: it says that the
 	// participant has committed, and dropped nobody ever learns it.
 	asked int64
-	// again is what is told again although the record says that it has ended (see
-	// tellAgain); nil: the recorded participant is being told.
-	again    *txnlog.Participant
+	// again: it had ended, and is told again (tellAgain).
+	again    bool
 	inFlight bool  // an EndTxn is under way; at most one
 	fenced   bool  // see EndTxn
 	attempts int64 // that ended in EndRetry

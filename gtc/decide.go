@@ -94,15 +94,7 @@ func (w *work) orphan(next []txnlog.Participant) {
 		state = txnlog.ParticipantPending
 	}
 	for _, p := range v.Participants {
-		d := w.volatile.drive(refOf(p), v.Sequence)
-		again := d != nil && d.again != nil
-		switch {
-		case again && isHeuristic(p): // it stands among the leftovers now
-			d.sequence = 0
-			continue
-		case again:
-			p, d.again = *d.again, nil
-		case !isPending(p):
+		if !isPending(p) {
 			continue
 		}
 		if slices.ContainsFunc(next, func(n txnlog.Participant) bool { return refOf(n) == refOf(p) }) {
@@ -110,11 +102,8 @@ func (w *work) orphan(next []txnlog.Participant) {
 			continue
 		}
 		p.State = state
-		if again { // that it was aborted has been told
-			p.State = txnlog.ParticipantOrphaned
-		}
 		v.Leftovers = append(v.Leftovers, p)
-		if d != nil {
+		if d := w.volatile.drive(refOf(p), v.Sequence); d != nil {
 			d.sequence = 0
 		}
 	}

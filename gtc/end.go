@@ -40,7 +40,7 @@ func (s *step) endRequest(r EndRequest) {
 		s.refuse(r.Request, CodeUnknownParticipant, msg)
 		return
 	}
-	if len(r.Participants) == 1 && w.decidedAbort(r.Participants[0]) {
+	if len(r.Participants) == 1 && w.decidedAbort(r.Participants[0]) && !w.toldAgainBelow5(r.Participants[0]) {
 		// A client that goes on under a name that it was not given. Alone it would be
 		// an only participant, whose own answer is the outcome (R5), and it is a part
 		// of what was aborted.
@@ -256,6 +256,8 @@ func (w *work) begin(r EndRequest) {
 	case len(e.refs) > 1 && slices.ContainsFunc(e.refs, w.volatile.driving):
 		// Its EndTxn(abort) may arrive between the vote and the decision.
 		w.decideAbort(e.refs, nil, "a participant is being aborted already")
+	case len(e.refs) == 1 && w.decidedAbort(e.refs[0]):
+		w.decideAbort(e.refs, nil, "its abort is decided already")
 	case len(e.refs) == 1:
 		// One-phase: nobody else can end differently, so the participant's
 		// own decision is the outcome and costs no record before it (R5).
@@ -274,6 +276,13 @@ func (w *work) begin(r EndRequest) {
 func (w *work) decidedAbort(ref ParticipantRef) bool {
 	orphaned := func(p txnlog.Participant) bool { return refOf(p) == ref && p.State == txnlog.ParticipantOrphaned }
 	return w.volatile.drive(ref, w.value.Sequence) != nil || slices.ContainsFunc(w.value.Leftovers, orphaned)
+}
+
+// toldAgainBelow5: what is told again there was the client's transaction before, whose
+// name this one has. What is told may end this one, so it cannot be committed.
+func (w *work) toldAgainBelow5(ref ParticipantRef) bool {
+	d, p := w.volatile.drive(ref, w.value.Sequence), w.target(ref, w.value.Sequence)
+	return d != nil && d.again && p != nil && below5(*p)
 }
 
 func sameRefs(ps []txnlog.Participant, refs []ParticipantRef) bool {

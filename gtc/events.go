@@ -286,16 +286,6 @@ type EndTxn struct {
 	Fenced bool
 }
 
-// Forgot says that a participant of a decided transaction had ended it and shows it
-// open again: it was restored from a copy, or its transaction log was. The decision
-// is told again. It is for the metrics and the log of the node.
-type Forgot struct {
-	ID          string
-	Sequence    int64 // 0 for one of an earlier transaction, whose abort was decided
-	Commit      bool
-	Participant txnlog.Participant
-}
-
 // Reply answers a request about ID.
 type Reply struct {
 	ID       string
@@ -307,7 +297,6 @@ func (CheckParticipants) effect() {}
 func (TakeVotes) effect()         {}
 func (EndTxn) effect()            {}
 func (Reply) effect()             {}
-func (Forgot) effect()            {}
 
 // Code is the core's result of a request. The IO edge maps it to a Kafka error
 // code; KIP.md has the table.

@@ -126,10 +126,7 @@ func (v *volatile) appendFingerprint(b []byte, cfg Config, value *txnlog.GlobalT
 		for _, d := range c.drives {
 			b = appendRef(b, d.ref)
 			b = appendInt(b, d.sequence)
-			b = append(b, bit(d.inFlight), bit(d.fenced), bit(d.uncertain), bit(d.again != nil))
-			if d.again != nil {
-				b = appendParticipant(b, d.again)
-			}
+			b = append(b, bit(d.inFlight), bit(d.fenced), bit(d.uncertain), bit(d.again))
 			if d.inFlight {
 				b = appendInt(b, d.asked)
 			}

@@ -71,7 +71,6 @@ func (e *entry) violations() (found []string) {
 		switch x := vol.ending; {
 		case x != nil && d.sequence == x.sequence:
 			told++
-		case d.again != nil:
 		case d.sequence == 0:
 			must(slices.ContainsFunc(v.Leftovers, func(p txnlog.Participant) bool { return refOf(p) == d.ref && !isHeuristic(p) }),
 				"an end is told to what is no leftover")

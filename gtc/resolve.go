@@ -2,6 +2,7 @@ package gtc
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 	"github.com/kafka-gtc/kafka-gtc/wire/plain"
@@ -93,7 +94,6 @@ func (w *work) resolveForget() string {
 	}
 	v.Leftovers = slices.DeleteFunc(v.Leftovers, isHeuristic)
 	w.persist(false)
-	w.tellAgain() // a commit that is being told again holds the id from now on
 	return ""
 }
 
@@ -105,6 +105,10 @@ const (
 	endForgotten   = "heuristic outcome forgotten by an operator"
 	doubtForgotten = "unknown outcome forgotten by an operator"
 )
+
+// DoubtForgotten reports that an operator has forgotten of the participant that nobody
+// could tell how it ended, or whether.
+func DoubtForgotten(p txnlog.Participant) bool { return strings.HasPrefix(p.Detail, doubtForgotten) }
 
 // resolveGiveUp waits no longer for a cluster that is gone for good: what is
 // pending there is recorded as ended, nobody knows how. Nothing else leads to
@@ -124,8 +128,6 @@ func (w *work) resolveGiveUp(clusterID string) string {
 			Outcome: EndUnknown, NextProducerID: -1, NextProducerEpoch: -1, Detail: givenUp + because(d.detail),
 		}
 		switch {
-		case d.again != nil: // the record says how it ended
-			continue
 		case d.sequence == 0: // the scan finds it again if the cluster comes back
 			w.leftoverEnded(d.ref, answer)
 		case w.onePhase(&d):
@@ -134,8 +136,6 @@ func (w *work) resolveGiveUp(clusterID string) string {
 			w.participantEnded(d.ref, answer, true)
 		}
 	}
-	if slices.ContainsFunc(given, func(d drive) bool { return d.again == nil }) {
-		w.force() // the answer that it stands for could be asked for again, an operator's word could not
-	}
+	w.force() // the answer that it stands for could be asked for again, an operator's word could not
 	return ""
 }

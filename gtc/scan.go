@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/kafka-gtc/kafka-gtc/txnlog"
 )
@@ -14,9 +13,9 @@ import (
 // on the monotonic clock: a stepped wall clock ends nothing early, and a new
 // coordinator counts anew, which is late and safe.
 //
-// A look that began before an end of the id on that cluster, or before this
-// coordinator (which does not know when its predecessor ended something), says
-// nothing. (Ends on other clusters do not matter: an id that commits all the
+// A look that began before an end of the id on that cluster, before this
+// coordinator (which does not know when its predecessor ended something), or before
+// the session (of which, or of one before, what it saw may be), says nothing. (Ends on other clusters do not matter: an id that commits all the
 // time on two would never have its leftover on a third seen.) Taken as
 // news, a transaction that was committed meanwhile would be decided abort when
 // its timeout is over and no later look has succeeded: a false heuristic
@@ -26,7 +25,7 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 	news := func(id string) bool {
 		e := s.m.entries[id]
 		return e != nil && e.value != nil && named(e.value, ev.ClusterID) &&
-			e.volatile.endedAt(ev.ClusterID) <= ev.BeganMono && s.m.started.Mono <= ev.BeganMono
+			e.volatile.endedAt(ev.ClusterID) <= ev.BeganMono && e.volatile.openedAt() <= ev.BeganMono && s.m.started.Mono <= ev.BeganMono
 	}
 	seen := map[string]*OpenTransaction{}
 	for i, t := range ev.Open {
@@ -46,7 +45,7 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 	slices.Sort(ids)
 	for _, id := range ids {
 		w := s.load(id)
-		w.sawOpen(ev, seen[id])
+		w.sawOpen(ev.ClusterID, seen[id])
 		w.tellAgain()
 		w.abortOverdue()
 		w.store()
@@ -56,18 +55,14 @@ func (s *step) scanCompleted(ev ScanCompleted) {
 // sawOpen notes what a look at a cluster saw open of the id, nil for nothing. A
 // cluster has one open transaction of an id at most: to see another is to see that
 // the one of before has ended.
-//
-// What a look saw that began before the session opened is of an earlier one: its
-// client initialises its producers later.
-func (w *work) sawOpen(ev ScanCompleted, seen *OpenTransaction) {
-	c := w.volatile.at(ev.ClusterID)
+func (w *work) sawOpen(clusterID string, seen *OpenTransaction) {
+	c := w.volatile.at(clusterID)
 	switch {
 	case seen == nil:
 		c.open = nil
 	case c.open == nil || !sameTxn(*seen, c.open.txn):
 		c.open = &open{
-			clusterID: ev.ClusterID, txn: *seen, firstSeen: w.s.now.Mono, before: ageBefore(w.s.now, seen.StartMillis),
-			former: ev.BeganMono < w.volatile.opened,
+			clusterID: clusterID, txn: *seen, firstSeen: w.s.now.Mono, before: ageBefore(w.s.now, seen.StartMillis),
 		}
 	}
 }
@@ -83,20 +78,7 @@ func sameTxn(a, b OpenTransaction) bool {
 // the timeout, because the cluster does not answer or because ends of this id
 // come and go during each look, a healthy session would be ended for what was
 // over long ago.
-//
-// What is open on another cluster is none of this transaction's participants, so it
-// is of one before, whose abort by the client its cluster has not heard. It is left
-// over, and must not end a session that goes on without that cluster.
 func (w *work) forgetEarlier(refs []ParticipantRef) {
-	for i := range w.volatile.clusters {
-		c := &w.volatile.clusters[i]
-		listed := func(r ParticipantRef) bool { return r.ClusterID == c.clusterID }
-		if c.open != nil && !c.open.former && !slices.ContainsFunc(refs, listed) {
-			former := *c.open
-			former.former = true
-			c.open = &former
-		}
-	}
 	for _, ref := range refs {
 		if c := w.volatile.view(ref.ClusterID); c != nil && c.open != nil && c.open.ref() != ref {
 			c.open = nil
@@ -105,73 +87,56 @@ func (w *work) forgetEarlier(refs []ParticipantRef) {
 }
 
 // tellAgain tells a decision again to a participant that it names and that is open
-// after all, whatever the record says of it: its cluster was given up by an
-// operator and is back, or it has forgotten the end (restored from a copy, an
-// unclean election of its transaction log). Left to its timeout a decided commit
-// would be aborted beside those that have committed, by us.
+// after all: its cluster was given up by an operator and is back, or it has forgotten
+// the end (restored from a copy, an unclean election of its transaction log). Left to
+// its timeout a decided commit would be aborted beside those that have committed, by
+// us.
 //
-// A commit is pending again, because it must hold the id: whoever began the next
-// transaction there would end it. For the rest the record stays as it is, and the
-// answer changes it. Counter-example: a look that a deposed transaction coordinator
-// answers shows open what has ended against its decision, and what was known to be
-// torn would be told as complete.
+// What is known to have ended against its decision is not told until an operator has
+// forgotten that. Counter-example: a look that a deposed transaction coordinator
+// answers shows it open, it is pending again, and what is torn is told as complete.
 func (w *work) tellAgain() {
 	v := w.value
 	if w.volatile.ending != nil || !decided(v) {
 		return // the next transaction has begun; its decision replaces the one of before
 	}
 	for _, o := range w.volatile.opens() {
-		if p := decidedAbout(v, o); p != nil && !isPending(*p) {
-			w.tellDecided(o, p)
+		p := decidedAbout(v, o)
+		if p == nil || isPending(*p) || knownTorn(*p) || w.volatile.driving(o.ref()) {
+			continue
 		}
+		if !committed(v) && len(v.Participants) == 1 && !outcomeLost(v) {
+			w.tellAbortAgain(o, *p)
+			continue
+		}
+		*p = pendingAgain(o, *p)
+		v.State = pendingState(v)
+		w.persist(false)
+		w.drive(*p, v.Sequence, true)
+		w.volatile.drive(refOf(*p), v.Sequence).again = true
 	}
 	for i := range v.Leftovers {
 		p := &v.Leftovers[i]
-		if c := w.volatile.view(p.ClusterID); c != nil && c.open != nil && sameStart(*p, *c.open) && isHeuristic(*p) && !w.volatile.driving(refOf(*p)) {
-			w.driveAgain(*c.open, *p, 0)
+		c := w.volatile.view(p.ClusterID)
+		if c == nil || c.open == nil || !sameStart(*p, *c.open) || !isHeuristic(*p) || knownTorn(*p) || c.driving(refOf(*p)) {
+			continue
 		}
+		p.State, p.Detail = txnlog.ParticipantOrphaned, ""
+		w.persist(false)
+		w.drive(*p, 0, true)
 	}
 }
 
-func (w *work) tellDecided(o open, p *txnlog.Participant) {
-	v := w.value
-	d := w.volatile.drive(o.ref(), v.Sequence)
-	switch holding := committed(v) && !isHeuristic(*p); {
-	case !holding && !w.volatile.driving(o.ref()):
-		w.driveAgain(o, *p, v.Sequence)
-	case !holding || d == nil && w.volatile.driving(o.ref()):
-	case d != nil:
-		*p = *d.again // it was torn, and an operator has forgotten that
-		d.again = nil
-		v.State = txnlog.StatePrepareCommit
-		w.persist(false)
-	default:
-		was := *p
-		*p = pendingAgain(o, was)
-		v.State = txnlog.StatePrepareCommit
-		w.persist(false)
-		w.drive(*p, v.Sequence, true)
-		w.forgot(was, *p, v.Sequence)
-	}
-}
-
-// driveAgain tells what the record calls ended. The record may be the lazy one of a
-// one-phase end, and its coordinator superseded: it is forced first (R1).
-func (w *work) driveAgain(o open, p txnlog.Participant, sequence int64) {
+// tellAbortAgain tells the abort of an only participant that was told as complete.
+// Pending again, the participant's own answer would be the outcome (R5), and what the
+// client was told would turn. So it is told beside the record, as an abort that is
+// decided.
+func (w *work) tellAbortAgain(o open, p txnlog.Participant) {
 	again := pendingAgain(o, p)
+	again.State = txnlog.ParticipantOrphaned
+	w.value.Leftovers = append(w.value.Leftovers, again)
 	w.persist(false)
-	w.addDrive(drive{ref: o.ref(), sequence: sequence, again: &again, uncertain: true, before: ageBefore(w.s.now, again.StartMillis)})
-	w.sendAgain(again, sequence)
-	w.forgot(p, again, sequence)
-}
-
-// forgot says that a participant had ended and shows it open again; unless nobody
-// could tell, as when an operator gave it up while it was open.
-func (w *work) forgot(was, p txnlog.Participant, sequence int64) {
-	if was.State == txnlog.ParticipantHeuristicUnknown || strings.HasPrefix(was.Detail, doubtForgotten) {
-		return
-	}
-	w.s.effect(Forgot{ID: w.id, Sequence: sequence, Commit: sequence != 0 && committed(w.value), Participant: p})
+	w.drive(again, 0, true)
 }
 
 // pendingAgain is a recorded participant that is open after all.

@@ -358,8 +358,6 @@ func renderEffect(e Effect) string {
 		return s
 	case Reply:
 		return fmt.Sprintf("reply %d: %s", e.Request, renderResponse(e.Response))
-	case Forgot:
-		return fmt.Sprintf("forgot: %s:%d/%d", e.Participant.ClusterID, e.Participant.ProducerID, e.Participant.ProducerEpoch)
 	}
 	panic(e)
 }

@@ -71,11 +71,6 @@ func (w *work) sendEnd(p txnlog.Participant, sequence int64) {
 	w.s.effect(eff)
 }
 
-// sendAgain tells what had ended. How is known, also of an only participant.
-func (w *work) sendAgain(p txnlog.Participant, sequence int64) {
-	w.s.effect(EndTxn{ID: w.id, Sequence: sequence, Participant: p, Commit: sequence != 0 && committed(w.value)})
-}
-
 // onePhase reports that the drive is the one-phase commit under way.
 func (w *work) onePhase(d *drive) bool {
 	e := w.volatile.ending
@@ -91,8 +86,6 @@ func (w *work) retryDue() {
 		d.inFlight, d.asked = true, d.sequence
 		if w.onePhase(d) {
 			w.sendOnePhase(d.fenced)
-		} else if d.again != nil {
-			w.sendAgain(*d.again, d.sequence)
 		} else if p := w.target(d.ref, d.sequence); p != nil {
 			w.sendEnd(*p, d.sequence)
 		}
@@ -143,8 +136,6 @@ func (s *step) endAnswered(ev EndAnswered) {
 	w.nothingOpen(d)
 	w.volatile.stopDriving(ended.ref, ended.sequence)
 	switch {
-	case ended.again != nil:
-		w.againEnded(ended, ev.Answer)
 	case ended.sequence == 0:
 		w.leftoverEnded(ev.Participant, ev.Answer)
 	case onePhase:
@@ -158,8 +149,8 @@ func (s *step) endAnswered(ev EndAnswered) {
 // or sees that began before, is no news. One of the same name that began at another
 // time is another transaction (EndTxn below v5), and still open.
 func (w *work) nothingOpen(d *drive) {
-	told := d.again
-	if told == nil {
+	var told *txnlog.Participant
+	if !w.onePhase(d) { // the record names the one before, on v4 with the same name
 		told = w.target(d.ref, d.sequence)
 	}
 	c := w.volatile.at(d.ref.ClusterID)
@@ -183,45 +174,6 @@ func (w *work) leftoverEnded(ref ParticipantRef, a EndAnswer) {
 		w.value.Leftovers = slices.DeleteFunc(w.value.Leftovers, func(p txnlog.Participant) bool { return refOf(p) == ref && !isHeuristic(p) })
 		w.persist(true)
 		return
-	}
-	w.persist(false)
-}
-
-// againEnded takes in how something has ended that the record calls ended already.
-// As decided, what was torn is so no more. Otherwise it is, also when it had been
-// told as complete: an outcome that was told does not turn, that of an only
-// participant neither.
-func (w *work) againEnded(d drive, a EndAnswer) {
-	v := w.value
-	ps, commit := v.Participants, committed(v)
-	if d.sequence == 0 {
-		ps, commit = v.Leftovers, false
-	}
-	i := slices.IndexFunc(ps, func(p txnlog.Participant) bool { return refOf(p) == d.ref && !isPending(p) })
-	if i < 0 {
-		return // an operator has forgotten it
-	}
-	p := &ps[i]
-	now := txnlog.ParticipantComplete
-	switch {
-	case a.Outcome == EndCommitted && !commit:
-		now = txnlog.ParticipantHeuristicCommit
-	case a.Outcome == EndAborted && commit:
-		now = txnlog.ParticipantHeuristicAbort
-	case a.Outcome == EndUnknown && isHeuristic(*p):
-		now = p.State
-	case a.Outcome == EndUnknown:
-		now = txnlog.ParticipantHeuristicUnknown
-	}
-	switch {
-	case now == p.State:
-		return
-	case now == txnlog.ParticipantComplete && d.sequence == 0:
-		v.Leftovers = slices.Delete(v.Leftovers, i, i+1)
-	default:
-		next := *d.again
-		next.State, next.Detail = now, a.Detail
-		*p = next
 	}
 	w.persist(false)
 }
@@ -316,6 +268,14 @@ func (w *work) settleIfEnded() bool {
 	return true
 }
 
+// pendingState is the state before every participant has ended as decided.
+func pendingState(v *txnlog.GlobalTransaction) txnlog.State {
+	if committed(v) {
+		return txnlog.StatePrepareCommit
+	}
+	return txnlog.StatePrepareAbort
+}
+
 // completed is the state after the decision.
 func completed(v *txnlog.GlobalTransaction) txnlog.State {
 	if committed(v) {
@@ -371,7 +331,7 @@ func (w *work) answer(sequence int64) Response {
 	case outcomeLost(v):
 		p := v.Participants[0]
 		resp.Code, resp.Message = CodeOutcomeTooOld, fmt.Sprintf("the only participant, %s, has ended, and nobody can tell how%s", p.ClusterID, because(p.Detail))
-	case tornLast(v):
+	case tornLast(v) || tornAgain(v):
 		resp.Code, resp.Message = CodeHeuristicOutcome, heuristicMessage(v)
 	}
 	return resp

@@ -52,6 +52,21 @@ func outcomeLost(v *txnlog.GlobalTransaction) bool {
 	return len(v.Participants) == 1 && v.Participants[0].State == txnlog.ParticipantHeuristicUnknown && v.Participants[0].AuditTopic == ""
 }
 
+// tornAgain: an only participant whose abort was told shows that it has committed
+// after all (tellAbortAgain).
+func tornAgain(v *txnlog.GlobalTransaction) bool {
+	return slices.ContainsFunc(v.Leftovers, func(l txnlog.Participant) bool {
+		return isHeuristic(l) && slices.ContainsFunc(v.Participants, func(p txnlog.Participant) bool {
+			return refOf(p) == refOf(l) && !below5(l)
+		})
+	})
+}
+
+// knownTorn: it is known that the participant has ended against its decision.
+func knownTorn(p txnlog.Participant) bool {
+	return p.State == txnlog.ParticipantHeuristicCommit || p.State == txnlog.ParticipantHeuristicAbort
+}
+
 func isPending(p txnlog.Participant) bool { return p.State == txnlog.ParticipantPending }
 
 func isHeuristic(p txnlog.Participant) bool { return p.State.Heuristic() }

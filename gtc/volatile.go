@@ -62,6 +62,14 @@ func (v *volatile) clone() *volatile {
 	return &c
 }
 
+// openedAt is when the session was opened, 0 when that is not known here.
+func (v *volatile) openedAt() int64 {
+	if v == nil {
+		return 0
+	}
+	return v.opened
+}
+
 // idle: nothing is under way, and nothing was seen open.
 func (v *volatile) idle() bool {
 	return v == nil || v.check == nil && v.ending == nil && len(v.waiters) == 0 && !slices.ContainsFunc(v.clusters, clusterView.busy)

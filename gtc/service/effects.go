@@ -61,8 +61,6 @@ func effectID(e gtc.Effect) string {
 		return e.ID
 	case gtc.Reply:
 		return e.ID
-	case gtc.Forgot:
-		return e.ID
 	}
 	return ""
 }
@@ -87,8 +85,6 @@ func (sh *shard) effect(e gtc.Effect) func() {
 				}
 			})
 		}
-	case gtc.Forgot:
-		return func() { sh.s.tellForgot(e) }
 	case gtc.TakeVotes:
 		return func() { sh.async(t, "vote", func(ctx context.Context) gtc.Event { return sh.takeVotes(ctx, e) }) }
 	case gtc.EndTxn:

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -13,11 +14,11 @@ import (
 // to the metrics and to the node's log, when the record is durable: what a crash
 // takes back has not happened, and happens again.
 type news struct {
-	id              string
-	now             *txnlog.GlobalTransaction
-	ended           bool // for the first time
-	torn, leftovers []txnlog.Participant
-	refused         []gtc.Vote // of now's participants, in order; nil when none was refused
+	id                      string
+	now                     *txnlog.GlobalTransaction
+	ended                   bool // for the first time
+	torn, forgot, leftovers []txnlog.Participant
+	refused                 []gtc.Vote // of now's participants, in order; nil when none was refused
 }
 
 // compare finds the news of a record, but for the votes.
@@ -30,7 +31,7 @@ func compare(id string, before, now *txnlog.GlobalTransaction) news {
 		before = &txnlog.GlobalTransaction{}
 	}
 	n.ended = ended(now) && (!ended(before) || before.Sequence != now.Sequence)
-	n.torn = newlyTorn(before, now)
+	n.torn, n.forgot = newlyTorn(before, now), newlyOpen(before, now)
 	for _, p := range now.Leftovers {
 		if p.State == txnlog.ParticipantPending && find(before.Leftovers, p) == nil {
 			n.leftovers = append(n.leftovers, p)
@@ -78,6 +79,36 @@ func newlyTorn(before, now *txnlog.GlobalTransaction) (torn []txnlog.Participant
 		}
 	}
 	return torn
+}
+
+// newlyOpen are the participants that had ended a decided transaction, as the
+// record before says, and have to be told again. One of which nobody knew how it
+// ended is none of them: an operator may have given it up while it was open.
+func newlyOpen(before, now *txnlog.GlobalTransaction) (open []txnlog.Participant) {
+	add := func(then, now []txnlog.Participant) {
+		for _, p := range now {
+			was := find(then, p)
+			if was == nil || gtc.DoubtForgotten(*was) || p.State != txnlog.ParticipantPending && p.State != txnlog.ParticipantOrphaned {
+				continue
+			}
+			switch was.State {
+			case txnlog.ParticipantComplete, txnlog.ParticipantHeuristicCommit, txnlog.ParticipantHeuristicAbort:
+				open = append(open, p)
+			case txnlog.ParticipantPending, txnlog.ParticipantHeuristicUnknown, txnlog.ParticipantOrphaned:
+			}
+		}
+	}
+	if before.Sequence == now.Sequence {
+		add(before.Participants, now.Participants)
+		add(before.Participants, fresh(before.Leftovers, now.Leftovers)) // an only participant, whose record stays
+	}
+	add(before.Leftovers, now.Leftovers)
+	return open
+}
+
+// fresh are the participants that the leftovers before did not have.
+func fresh(before, now []txnlog.Participant) []txnlog.Participant {
+	return slices.DeleteFunc(slices.Clone(now), func(p txnlog.Participant) bool { return find(before, p) != nil })
 }
 
 // reopened are the ids whose last transaction had ended and is pending again,
@@ -213,20 +244,14 @@ func (s *Service) tell(n news) {
 	for _, p := range n.torn {
 		s.tellTorn(n, p)
 	}
-}
-
-// tellForgot tells that a participant forgot an end, to the metrics and the log.
-func (s *Service) tellForgot(e gtc.Forgot) {
-	decided := "abort"
-	if e.Commit {
-		decided = "commit"
+	for _, p := range n.forgot {
+		s.metrics.forgot.WithLabelValues(p.ClusterID).Inc()
+		participantOf(s.o.Logger.Warn(), n.id, n.now.Sequence, p).Str("decided", decision(n.now)).
+			Msg("a participant forgot: it had ended this transaction and shows it open again; it is told the decision again. " +
+				"Its __transaction_state was restored from a copy or has elected an unclean leader, so other transactions may have come undone as well: " +
+				"compare its data with the other clusters (kafka-global-transactions verify ID). " +
+				"Or a deposed broker has answered from its cache: then nothing is lost, and this ends by itself")
 	}
-	s.metrics.forgot.WithLabelValues(e.Participant.ClusterID).Inc()
-	participantOf(s.o.Logger.Warn(), e.ID, e.Sequence, e.Participant).Str("decided", decided).
-		Msg("a participant forgot: it had ended this transaction and shows it open again; it is told the decision again. " +
-			"Its __transaction_state was restored from a copy or has elected an unclean leader, so other transactions may have come undone as well: " +
-			"compare its data with the other clusters (kafka-global-transactions verify ID). " +
-			"Or a deposed broker has answered from its cache: then nothing is lost, and this ends by itself")
 }
 
 // participantOf names one participant's transaction in a line of the log, as the

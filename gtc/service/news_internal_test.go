@@ -42,7 +42,7 @@ func words(n news) string {
 		}
 		return all
 	}
-	return fmt.Sprintf("ended %v torn %s leftovers %s", n.ended, names(n.torn), names(n.leftovers))
+	return fmt.Sprintf("ended %v torn %s forgot %s leftovers %s", n.ended, names(n.torn), names(n.forgot), names(n.leftovers))
 }
 
 func TestWhatARecordSaysThatTheOneBeforeDidNot(t *testing.T) {
@@ -52,41 +52,41 @@ func TestWhatARecordSaysThatTheOneBeforeDidNot(t *testing.T) {
 		before, now *txnlog.GlobalTransaction
 		want        string
 	}{
-		"a decision":       {said(completed, 4, both(completeOne, completeOne)), said(commit, 5, both(pendingOne, pendingOne)), "ended false torn  leftovers "},
-		"progress":         {said(commit, 5, both(pendingOne, pendingOne)), said(commit, 5, both(completeOne, pendingOne)), "ended false torn  leftovers "},
-		"the end":          {said(commit, 5, both(completeOne, pendingOne)), said(completed, 5, both(completeOne, completeOne)), "ended true torn  leftovers "},
-		"the next session": {said(completed, 5, both(completeOne, completeOne)), said(completed, 5, both(completeOne, completeOne)), "ended false torn  leftovers "},
-		"one phase":        {said(completed, 4, one(completeOne)), said(completed, 5, one(completeOne)), "ended true torn  leftovers "},
-		"torn":             {said(commit, 5, both(completeOne, pendingOne)), said(completed, 5, both(completeOne, abortedOne)), "ended true torn b leftovers "},
-		"torn before":      {said(completed, 5, both(completeOne, abortedOne)), said(completed, 5, both(completeOne, abortedOne), pendingOne), "ended false torn  leftovers y"},
-		"given up":         {said(commit, 5, both(completeOne, pendingOne)), said(completed, 5, both(completeOne, unknownOne)), "ended true torn b leftovers "},
-		"revived":          {said(completed, 5, both(completeOne, unknownOne)), said(commit, 5, both(completeOne, pendingOne)), "ended false torn  leftovers "},
-		"it forgot":        {said(completed, 5, both(completeOne, completeOne)), said(commit, 5, both(completeOne, pendingOne)), "ended false torn  leftovers "},
-		"both forgot":      {said(aborted, 5, both(completeOne, completeOne)), said(abort, 5, both(pendingOne, pendingOne)), "ended false torn  leftovers "},
+		"a decision":       {said(completed, 4, both(completeOne, completeOne)), said(commit, 5, both(pendingOne, pendingOne)), "ended false torn  forgot  leftovers "},
+		"progress":         {said(commit, 5, both(pendingOne, pendingOne)), said(commit, 5, both(completeOne, pendingOne)), "ended false torn  forgot  leftovers "},
+		"the end":          {said(commit, 5, both(completeOne, pendingOne)), said(completed, 5, both(completeOne, completeOne)), "ended true torn  forgot  leftovers "},
+		"the next session": {said(completed, 5, both(completeOne, completeOne)), said(completed, 5, both(completeOne, completeOne)), "ended false torn  forgot  leftovers "},
+		"one phase":        {said(completed, 4, one(completeOne)), said(completed, 5, one(completeOne)), "ended true torn  forgot  leftovers "},
+		"torn":             {said(commit, 5, both(completeOne, pendingOne)), said(completed, 5, both(completeOne, abortedOne)), "ended true torn b forgot  leftovers "},
+		"torn before":      {said(completed, 5, both(completeOne, abortedOne)), said(completed, 5, both(completeOne, abortedOne), pendingOne), "ended false torn  forgot  leftovers y"},
+		"given up":         {said(commit, 5, both(completeOne, pendingOne)), said(completed, 5, both(completeOne, unknownOne)), "ended true torn b forgot  leftovers "},
+		"revived":          {said(completed, 5, both(completeOne, unknownOne)), said(commit, 5, both(completeOne, pendingOne)), "ended false torn  forgot  leftovers "},
+		"it forgot":        {said(completed, 5, both(completeOne, completeOne)), said(commit, 5, both(completeOne, pendingOne)), "ended false torn  forgot b leftovers "},
+		"both forgot":      {said(aborted, 5, both(completeOne, completeOne)), said(abort, 5, both(pendingOne, pendingOne)), "ended false torn  forgot ab leftovers "},
 		"it forgot while the other is pending": {
-			said(commit, 5, both(completeOne, pendingOne)), said(commit, 5, both(pendingOne, pendingOne)), "ended false torn  leftovers ",
+			said(commit, 5, both(completeOne, pendingOne)), said(commit, 5, both(pendingOne, pendingOne)), "ended false torn  forgot a leftovers ",
 		},
 		"it forgot that it had aborted": {
-			said(completed, 5, both(completeOne, abortedOne)), said(commit, 5, both(completeOne, pendingOne)), "ended false torn  leftovers ",
+			said(completed, 5, both(completeOne, abortedOne)), said(commit, 5, both(completeOne, pendingOne)), "ended false torn  forgot b leftovers ",
 		},
-		"an only one forgot": {said(completed, 5, one(completeOne)), said(commit, 5, one(pendingOne)), "ended false torn  leftovers "},
+		"an only one forgot": {said(completed, 5, one(completeOne)), said(commit, 5, one(pendingOne)), "ended false torn  forgot a leftovers "},
 		"another transaction under the same epoch": {
-			said(completed, 5, both(completeOne, completeOne)), said(commit, 6, both(pendingOne, pendingOne)), "ended false torn  leftovers ",
+			said(completed, 5, both(completeOne, completeOne)), said(commit, 6, both(pendingOne, pendingOne)), "ended false torn  forgot  leftovers ",
 		},
 		"an abort that is orphaned": {
-			said(abort, 5, both(completeOne, pendingOne)), said(commit, 6, both(pendingOne, pendingOne), orphanedOne), "ended false torn  leftovers ",
+			said(abort, 5, both(completeOne, pendingOne)), said(commit, 6, both(pendingOne, pendingOne), orphanedOne), "ended false torn  forgot  leftovers ",
 		},
 		"an orphan that had committed": {
-			said(completed, 6, both(completeOne, completeOne), orphanedOne), said(completed, 6, both(completeOne, completeOne), txnlog.ParticipantHeuristicCommit), "ended false torn y leftovers ",
+			said(completed, 6, both(completeOne, completeOne), orphanedOne), said(completed, 6, both(completeOne, completeOne), txnlog.ParticipantHeuristicCommit), "ended false torn y forgot  leftovers ",
 		},
 		"a leftover that was torn before": {
-			said(completed, 6, both(completeOne, completeOne), unknownOne), said(completed, 6, both(completeOne, completeOne), unknownOne, pendingOne), "ended false torn  leftovers z",
+			said(completed, 6, both(completeOne, completeOne), unknownOne), said(completed, 6, both(completeOne, completeOne), unknownOne, pendingOne), "ended false torn  forgot  leftovers z",
 		},
 		"an orphan forgot that it had committed": {
-			said(completed, 6, both(completeOne, completeOne), txnlog.ParticipantHeuristicCommit), said(completed, 6, both(completeOne, completeOne), orphanedOne), "ended false torn  leftovers ",
+			said(completed, 6, both(completeOne, completeOne), txnlog.ParticipantHeuristicCommit), said(completed, 6, both(completeOne, completeOne), orphanedOne), "ended false torn  forgot y leftovers ",
 		},
-		"expired": {said(completed, 5, both(completeOne, completeOne)), nil, "ended false torn  leftovers "},
-		"new":     {nil, said(txnlog.StateEmpty, 4, nil), "ended false torn  leftovers "},
+		"expired": {said(completed, 5, both(completeOne, completeOne)), nil, "ended false torn  forgot  leftovers "},
+		"new":     {nil, said(txnlog.StateEmpty, 4, nil), "ended false torn  forgot  leftovers "},
 	} {
 		if got := words(compare("id", tc.before, tc.now)); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)

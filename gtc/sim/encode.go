@@ -123,8 +123,6 @@ func encodeEffect(b []byte, e gtc.Effect) []byte {
 		return responseOf(e.Response).encode(append(b, 0, byte(e.Request)))
 	case gtc.EndTxn:
 		return orderOf(e).encode(append(b, 1))
-	case gtc.Forgot:
-		return append(b, 4)
 	case gtc.CheckParticipants:
 		return append(b, 2, byte(e.Attempt))
 	case gtc.TakeVotes:

@@ -37,6 +37,7 @@ type term struct {
 	looking []looking
 	seen    []seenOpen         // by its looks, for the checker
 	endedAt [maxClusters]int64 // when an EndTxn was last answered
+	opened  int64              // when a session was last opened
 }
 
 // batch is one append in flight. Ticket 0 is one that nothing waits for.
@@ -146,8 +147,11 @@ func (w *world) carryOut(h int8, out gtc.Output) {
 	var forced []txnlog.Record
 	for _, c := range out.Changes {
 		c = w.mutateChange(c)
-		t.machine.Apply(c)
 		p, ok := c.(gtc.Persist)
+		if before := t.machine.Value(globalID); ok && p.Record.Value != nil && (before == nil || before.GlobalEpoch < p.Record.Value.GlobalEpoch) {
+			t.opened = w.hosts[h].clock.Mono
+		}
+		t.machine.Apply(c)
 		switch {
 		case !ok:
 		case p.Lazy && len(forced) == 0:
@@ -219,7 +223,6 @@ func (w *world) effect(h int8, e gtc.Effect) {
 		answer := responseOf(resp)
 		answer.life = w.ledger.life
 		w.reply(c, answer)
-	case gtc.Forgot: // for the metrics
 	case gtc.CheckParticipants:
 		t.checks = append(t.checks, e)
 		if !w.fine {

@@ -163,17 +163,21 @@ func (w *world) forgotten(last *txnlog.Record) {
 }
 
 // tornIsKept: what is torn stays torn in the log until an operator forgets it, or
-// until its participant, which was open after all, has ended as decided. That it is
-// told again changes nothing.
+// until its participant, which was open after all, has ended as decided. Where nobody
+// knows how it ended it may be told again; where that is known it may not.
 func (w *world) tornIsKept(last *txnlog.Record, now *txnlog.GlobalTransaction) {
 	if last == nil || !gtc.Torn(last.Value) {
 		return
 	}
 	v := last.Value
 	commit := v.State == txnlog.StatePrepareCommit || v.State == txnlog.StateCompleteCommit
+	told := func(p txnlog.Participant) bool {
+		return p.State == txnlog.ParticipantPending || p.State == txnlog.ParticipantOrphaned
+	}
 	for i, p := range slices.Concat(v.Participants, v.Leftovers) {
 		kept := func(n txnlog.Participant) bool {
-			return n.ClusterID == p.ClusterID && n.ProducerID == p.ProducerID && n.ProducerEpoch == p.ProducerEpoch && n.State.Heuristic()
+			return n.ClusterID == p.ClusterID && n.ProducerID == p.ProducerID && n.ProducerEpoch == p.ProducerEpoch &&
+				(n.State.Heuristic() || p.State == txnlog.ParticipantHeuristicUnknown && told(n))
 		}
 		if !p.State.Heuristic() || slices.ContainsFunc(slices.Concat(now.Participants, now.Leftovers), kept) {
 			continue
@@ -313,7 +317,7 @@ type seenOpen struct {
 // ended, whatever sessions have come and gone meanwhile (C-LIVE-1).
 func (w *world) checkAge(h int8, m message) {
 	t := w.hosts[h].term
-	if t == nil || m.code != none || !w.fine || m.began < t.endedAt[m.cluster] {
+	if t == nil || m.code != none || !w.fine || m.began < t.endedAt[m.cluster] || m.began < t.opened {
 		return
 	}
 	now := w.hosts[h].clock.Mono
