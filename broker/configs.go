@@ -112,10 +112,21 @@ func (f *Front) refuseSettings(of kmsg.ConfigResourceType, name string, settings
 	return 0, ""
 }
 
+// resource is what settings are of.
+type resource struct {
+	of   kmsg.ConfigResourceType
+	name string
+}
+
 func (f *Front) guardIncrementalAlterConfigs(body *kmsg.IncrementalAlterConfigsRequest) refusal {
+	seen := make(once[resource])
 	return takeOut(&body.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) (kmsg.IncrementalAlterConfigsResponseResource, bool) {
 		a, why := kmsg.NewIncrementalAlterConfigsResponseResource(), ""
 		a.ResourceType, a.ResourceName, a.ErrorMessage = r.ResourceType, r.ResourceName, &why
+		if seen.again(resource{r.ResourceType, r.ResourceName}) {
+			a.ErrorCode, why = kerr.InvalidRequest.Code, "each resource must come once" // Kafka's rule, too
+			return a, true
+		}
 		a.ErrorCode, why = f.refuseSettings(r.ResourceType, r.ResourceName, func(yield func(string, *string) bool) {
 			for _, c := range r.Configs {
 				if !yield(c.Name, c.Value) {
@@ -130,9 +141,14 @@ func (f *Front) guardIncrementalAlterConfigs(body *kmsg.IncrementalAlterConfigsR
 }
 
 func (f *Front) guardAlterConfigs(body *kmsg.AlterConfigsRequest) refusal {
+	seen := make(once[resource])
 	return takeOut(&body.Resources, func(r kmsg.AlterConfigsRequestResource) (kmsg.AlterConfigsResponseResource, bool) {
 		a, why := kmsg.NewAlterConfigsResponseResource(), ""
 		a.ResourceType, a.ResourceName, a.ErrorMessage = r.ResourceType, r.ResourceName, &why
+		if seen.again(resource{r.ResourceType, r.ResourceName}) {
+			a.ErrorCode, why = kerr.InvalidRequest.Code, "each resource must come once" // Kafka's rule, too
+			return a, true
+		}
 		a.ErrorCode, why = f.refuseSettings(r.ResourceType, r.ResourceName, func(yield func(string, *string) bool) {
 			for _, c := range r.Configs {
 				if !yield(c.Name, c.Value) {

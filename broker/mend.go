@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"math"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -83,4 +84,21 @@ func (f *Front) routeJoinGroup(_ *conn, req *request) plan {
 	}
 	body.Protocols = once
 	return plan{waits: m, ends: m, sent: body, raw: req.withBody(body)}
+}
+
+// guardQuotas refuses numbers that kfake could not write: its file of quotas is
+// JSON, which has no infinity, and a node that cannot write ends. A quota is the
+// only number of a client that is kept and no integer.
+func guardQuotas(_ *Front, body *kmsg.AlterClientQuotasRequest) refusal {
+	return takeOut(&body.Entries, func(e kmsg.AlterClientQuotasRequestEntry) (kmsg.AlterClientQuotasResponseEntry, bool) {
+		r := kmsg.NewAlterClientQuotasResponseEntry()
+		for _, entity := range e.Entity {
+			r.Entity = append(r.Entity, kmsg.AlterClientQuotasResponseEntryEntity{Type: entity.Type, Name: entity.Name})
+		}
+		no := slices.ContainsFunc(e.Ops, func(o kmsg.AlterClientQuotasRequestEntryOp) bool {
+			return !o.Remove && (math.IsNaN(o.Value) || math.IsInf(o.Value, 0))
+		})
+		r.ErrorCode, r.ErrorMessage = kerr.InvalidRequest.Code, kmsg.StringPtr("a quota is a finite number")
+		return r, no
+	}, func(r *kmsg.AlterClientQuotasResponse) *[]kmsg.AlterClientQuotasResponseEntry { return &r.Entries })
 }

@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -34,6 +35,27 @@ func TestGroupProtocolsThatKfakeFallsOver(t *testing.T) {
 	}
 	if r := ask[*kmsg.JoinGroupResponse](t, n.dial(t), join("range", "range", "sticky", "range")); r.ErrorCode != 0 || *r.Protocol != "range" {
 		t.Errorf("a protocol three times: %+v", r)
+	}
+	n.serves(t)
+}
+
+// kfake keeps quotas as JSON, and the node ended because it could not write.
+func TestAQuotaIsAFiniteNumber(t *testing.T) {
+	n := startConfigured(t, onDisk(t, t.TempDir()))
+	var req kmsg.AlterClientQuotasRequest
+	req.Version = 1
+	want := []int16{0, kerr.InvalidRequest.Code, kerr.InvalidRequest.Code, kerr.InvalidRequest.Code, 0}
+	for i, value := range []float64{1024, math.Inf(1), math.Inf(-1), math.NaN(), 0.5} {
+		req.Entries = append(req.Entries, kmsg.AlterClientQuotasRequestEntry{
+			Entity: []kmsg.AlterClientQuotasRequestEntryEntity{{Type: "user", Name: kmsg.StringPtr(fmt.Sprint("u", i))}},
+			Ops:    []kmsg.AlterClientQuotasRequestEntryOp{{Key: "producer_byte_rate", Value: value}},
+		})
+	}
+	resp := ask[*kmsg.AlterClientQuotasResponse](t, n.dial(t), &req)
+	for i, e := range resp.Entries {
+		if e.ErrorCode != want[i] || len(e.Entity) != 1 || *e.Entity[0].Name != fmt.Sprint("u", i) {
+			t.Errorf("%v: %+v, want code %d", req.Entries[i].Ops[0].Value, e, want[i])
+		}
 	}
 	n.serves(t)
 }

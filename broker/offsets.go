@@ -25,16 +25,23 @@ func tooLargeMetadata(m *string) bool {
 
 // guardOffsetCommit refuses offsets with more metadata than Kafka takes. kfake
 // takes any: it would be in memory, in groups.log and in every answer from then
-// on. 150 commits of 400 kB cost others 8 s.
+// on. 150 commits of 400 kB cost others 8 s. It refuses one that comes twice, too
+// (see once); Kafka keeps the last.
 func (f *Front) guardOffsetCommit(body *kmsg.OffsetCommitRequest) refusal {
 	var out refusal
-	left := 0
+	left, seen := 0, make(once[offsetPlace])
 	for i := range body.Topics {
 		t := &body.Topics[i]
 		out = out.and(takeOut(&t.Partitions, func(p kmsg.OffsetCommitRequestTopicPartition) (kmsg.OffsetCommitResponseTopicPartition, bool) {
 			a := kmsg.NewOffsetCommitResponseTopicPartition()
-			a.Partition, a.ErrorCode = p.Partition, kerr.OffsetMetadataTooLarge.Code
-			return a, tooLargeMetadata(p.Metadata)
+			a.Partition = p.Partition
+			switch {
+			case tooLargeMetadata(p.Metadata):
+				a.ErrorCode = kerr.OffsetMetadataTooLarge.Code
+			case seen.again(offsetPlace{t.Topic, t.TopicID, p.Partition}):
+				a.ErrorCode = kerr.InvalidRequest.Code
+			}
+			return a, a.ErrorCode != 0
 		}, func(r *kmsg.OffsetCommitResponse) *[]kmsg.OffsetCommitResponseTopicPartition {
 			at := slices.IndexFunc(r.Topics, func(a kmsg.OffsetCommitResponseTopic) bool { return a.Topic == t.Topic && a.TopicID == t.TopicID })
 			if at < 0 {
@@ -49,7 +56,39 @@ func (f *Front) guardOffsetCommit(body *kmsg.OffsetCommitRequest) refusal {
 	return out.ofAll(body, left)
 }
 
-// guardTxnOffsetCommit is the same of the offsets of a transaction.
+// offsetPlace is what an offset of a group is of.
+type offsetPlace struct {
+	topic     string
+	id        [16]byte
+	partition int32
+}
+
+// guardOffsetDelete refuses a partition that comes twice (see once).
+func (f *Front) guardOffsetDelete(body *kmsg.OffsetDeleteRequest) refusal {
+	var out refusal
+	left, seen := 0, make(once[offsetPlace])
+	for i := range body.Topics {
+		t := &body.Topics[i]
+		out = out.and(takeOut(&t.Partitions, func(p kmsg.OffsetDeleteRequestTopicPartition) (kmsg.OffsetDeleteResponseTopicPartition, bool) {
+			a := kmsg.NewOffsetDeleteResponseTopicPartition()
+			a.Partition, a.ErrorCode = p.Partition, kerr.InvalidRequest.Code
+			return a, seen.again(offsetPlace{topic: t.Topic, partition: p.Partition})
+		}, func(r *kmsg.OffsetDeleteResponse) *[]kmsg.OffsetDeleteResponseTopicPartition {
+			at := slices.IndexFunc(r.Topics, func(a kmsg.OffsetDeleteResponseTopic) bool { return a.Topic == t.Topic })
+			if at < 0 {
+				a := kmsg.NewOffsetDeleteResponseTopic()
+				a.Topic = t.Topic
+				at, r.Topics = len(r.Topics), append(r.Topics, a)
+			}
+			return &r.Topics[at].Partitions
+		}))
+		left += len(t.Partitions)
+	}
+	return out.ofAll(body, left)
+}
+
+// guardTxnOffsetCommit is guardOffsetCommit of the offsets of a transaction, of
+// which kfake keeps the last of each.
 func (f *Front) guardTxnOffsetCommit(body *kmsg.TxnOffsetCommitRequest) refusal {
 	if r := f.guardProducer(body); r.whole != nil {
 		return r

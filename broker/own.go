@@ -1,7 +1,7 @@
 package broker
 
 import (
-	"slices"
+	"cmp"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -157,10 +157,28 @@ func (f *Front) guardDeleteTopics(body *kmsg.DeleteTopicsRequest) refusal {
 }
 
 // guardMarkers refuses a marker that goes to an internal topic, to all of its
-// topics: half of it would be worse than none.
+// topics: half of it would be worse than none. It refuses one, too, that goes twice
+// to the same place (see once).
 func (f *Front) guardMarkers(body *kmsg.WriteTxnMarkersRequest) refusal {
-	internal := func(t kmsg.WriteTxnMarkersRequestMarkerTopic) bool { return f.internalTopic(t.Topic) }
+	type place struct {
+		producer  int64
+		epoch     int16
+		topic     string
+		partition int32
+	}
+	seen := make(once[place])
 	return takeOut(&body.Markers, func(m kmsg.WriteTxnMarkersRequestMarker) (kmsg.WriteTxnMarkersResponseMarker, bool) {
+		code := int16(0)
+		for _, t := range m.Topics {
+			if f.internalTopic(t.Topic) {
+				code = kerr.InvalidTopicException.Code
+			}
+			for _, p := range t.Partitions {
+				if seen.again(place{m.ProducerID, m.ProducerEpoch, t.Topic, p}) {
+					code = cmp.Or(code, kerr.InvalidRequest.Code)
+				}
+			}
+		}
 		r := kmsg.NewWriteTxnMarkersResponseMarker()
 		r.ProducerID = m.ProducerID
 		for _, t := range m.Topics {
@@ -168,11 +186,11 @@ func (f *Front) guardMarkers(body *kmsg.WriteTxnMarkersRequest) refusal {
 			a.Topic = t.Topic
 			for _, p := range t.Partitions {
 				ap := kmsg.NewWriteTxnMarkersResponseMarkerTopicPartition()
-				ap.Partition, ap.ErrorCode = p, kerr.InvalidTopicException.Code
+				ap.Partition, ap.ErrorCode = p, code
 				a.Partitions = append(a.Partitions, ap)
 			}
 			r.Topics = append(r.Topics, a)
 		}
-		return r, slices.ContainsFunc(m.Topics, internal)
+		return r, code != 0
 	}, func(r *kmsg.WriteTxnMarkersResponse) *[]kmsg.WriteTxnMarkersResponseMarker { return &r.Markers })
 }

@@ -75,3 +75,27 @@ func TestClientsDoNotWriteToInternalTopics(t *testing.T) {
 		})
 	}
 }
+
+// kfake writes and forces a marker as often as it is named, in the loop that
+// serves everybody.
+func TestAMarkerGoesToAPartitionOnce(t *testing.T) {
+	n := startNode(t, nil)
+	createTopic(t, n.client(t), "t")
+	marker := func(producer int64, epoch int16, partitions ...int32) kmsg.WriteTxnMarkersRequestMarker {
+		return kmsg.WriteTxnMarkersRequestMarker{
+			ProducerID: producer, ProducerEpoch: epoch, Topics: []kmsg.WriteTxnMarkersRequestMarkerTopic{{Topic: "t", Partitions: partitions}},
+		}
+	}
+	req := kmsg.NewPtrWriteTxnMarkersRequest()
+	req.Version = 1
+	req.Markers = []kmsg.WriteTxnMarkersRequestMarker{marker(7, 0, 0), marker(7, 1, 0), marker(8, 0, 0), marker(7, 0, 0), marker(9, 0, 0, 0)}
+	want := []int16{0, 0, 0, kerr.InvalidRequest.Code, kerr.InvalidRequest.Code}
+	for i, m := range ask[*kmsg.WriteTxnMarkersResponse](t, n.dial(t), req).Markers {
+		if code := m.Topics[0].Partitions[0].ErrorCode; m.ProducerID != req.Markers[i].ProducerID || code != want[i] {
+			t.Errorf("marker %d of producer %d: code %d, want %d", i, m.ProducerID, code, want[i])
+		}
+	}
+	if _, end := n.dial(t).fetched("t"); end != 3 {
+		t.Errorf("t has %d markers, want 3", end)
+	}
+}

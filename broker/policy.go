@@ -114,7 +114,7 @@ func policiesOfGroups() map[kmsg.Key]policy {
 		// kept of them is that of static ones.
 		kmsg.OffsetCommit:           {asks: on(group, topic), keeps: true, guard: guards((*Front).guardOffsetCommit)},
 		kmsg.OffsetFetch:            {asks: on(group), denied: (*Front).denyOffsetFetch},
-		kmsg.OffsetDelete:           {asks: on(group), keeps: true},
+		kmsg.OffsetDelete:           {asks: on(group), keeps: true, guard: guards((*Front).guardOffsetDelete)},
 		kmsg.JoinGroup:              {asks: on(group), keeps: true, guard: guards(guardJoinGroup), route: (*Front).routeJoinGroup},
 		kmsg.SyncGroup:              {asks: on(group), route: plain((*Front).routeSyncGroup)},
 		kmsg.Heartbeat:              {asks: on(group)},
@@ -151,7 +151,7 @@ func policiesOfTheCluster() map[kmsg.Key]policy {
 		kmsg.DescribeLogDirs:            {asks: on(cluster)},
 		kmsg.ElectLeaders:               {asks: on(cluster), keeps: true, denied: (*Front).denyElection},
 		kmsg.DescribeClientQuotas:       {asks: on(cluster)},
-		kmsg.AlterClientQuotas:          {asks: on(cluster), keeps: true},
+		kmsg.AlterClientQuotas:          {asks: on(cluster), keeps: true, guard: guards(guardQuotas)},
 		kmsg.GetTelemetrySubscriptions:  {asks: everybody},
 		kmsg.PushTelemetry:              {asks: everybody},
 
@@ -258,6 +258,17 @@ func (r refusal) ofAll(req kmsg.Request, left int) refusal {
 func refuseWhole(resp kmsg.Response) refusal {
 	p := answerWith(resp)
 	return refusal{whole: &p}
+}
+
+// once finds what comes again in a request. kfake writes and forces what it keeps
+// for each element by itself, in the loop that serves everybody: with one element
+// 10,000 times in a request all others wait for as many fsyncs.
+type once[K comparable] map[K]bool
+
+func (o once[K]) again(k K) bool {
+	was := o[k]
+	o[k] = true
+	return was
 }
 
 // takeOut takes the elements that are refused out of a request. Their answers

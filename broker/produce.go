@@ -35,7 +35,16 @@ func (f *Front) routeProduce(c *conn, req *request) plan {
 // takeOutBatches takes the partitions out of a Produce whose records must not be
 // stored, and gives their answers. Before it looks at what a client has sent for
 // a topic it asks whether that client may write there.
+//
+// A partition that comes again is refused, too (see once). Kafka stores only the
+// last of its batches.
 func (f *Front) takeOutBatches(c *conn, body *kmsg.ProduceRequest) (refused []kmsg.ProduceResponseTopic) {
+	type place struct {
+		topic     string
+		id        [16]byte
+		partition int32
+	}
+	seen := make(once[place])
 	for i := range body.Topics {
 		t := &body.Topics[i]
 		if !f.mayWrite(c, body.Version, t) {
@@ -46,7 +55,10 @@ func (f *Front) takeOutBatches(c *conn, body *kmsg.ProduceRequest) (refused []km
 		answers := kmsg.NewProduceResponseTopic()
 		answers.Topic, answers.TopicID = t.Topic, t.TopicID
 		t.Partitions = slices.DeleteFunc(t.Partitions, func(p kmsg.ProduceRequestTopicPartition) bool {
-			err := f.checkBatch(c, p.Records, body.Version)
+			err := errTwice
+			if !seen.again(place{t.Topic, t.TopicID, p.Partition}) {
+				err = f.checkBatch(c, p.Records, body.Version)
+			}
 			if err == nil {
 				return false
 			}
@@ -62,6 +74,8 @@ func (f *Front) takeOutBatches(c *conn, body *kmsg.ProduceRequest) (refused []km
 	}
 	return refused
 }
+
+var errTwice error = &batch.Error{Kafka: kerr.InvalidRequest, Reason: "the request names the partition twice"}
 
 // mayWrite says that a client may write to a topic. One that is not there is
 // kfake's to refuse.

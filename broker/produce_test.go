@@ -268,6 +268,29 @@ func TestOnePartitionIsRefusedAndTheOthersAreStored(t *testing.T) {
 	}
 }
 
+// kfake forces each batch by itself, in the loop that serves everybody.
+func TestAPartitionThatComesTwiceIsStoredOnce(t *testing.T) {
+	n := startNode(t, nil)
+	createTopic(t, n.client(t), "t")
+	c, good := n.dial(t), batchtest.Plain(1).Raw()
+	req := produceRequest(12, -1, to{"t", 0, good}, to{"t", 0, good})
+	req.Topics = append(req.Topics, req.Topics[0])
+	var codes []int16
+	for _, topic := range ask[*kmsg.ProduceResponse](t, c, req).Topics {
+		for _, p := range topic.Partitions {
+			codes = append(codes, p.ErrorCode)
+		}
+	}
+	slices.Sort(codes)
+	twice := kerr.InvalidRequest.Code
+	if want := []int16{0, twice, twice, twice}; !slices.Equal(codes, want) {
+		t.Errorf("%v, want %v", codes, want)
+	}
+	if _, end := c.fetched("t"); end != 1 {
+		t.Errorf("t has %d records, want 1", end)
+	}
+}
+
 func TestABadBatchWithoutAcksEndsTheConnection(t *testing.T) {
 	n := startNode(t, nil)
 	createTopic(t, n.client(t), "t")
