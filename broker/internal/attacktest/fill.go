@@ -151,6 +151,11 @@ func Batch(change func(*kmsg.RecordBatch)) []byte {
 	r.Length = int32(len(record) - 1)
 	b.Records = r.AppendTo(nil)
 	change(&b)
+	return sealed(b)
+}
+
+// sealed is a batch with its length and checksum.
+func sealed(b kmsg.RecordBatch) []byte {
 	raw := b.AppendTo(nil)
 	b.Length = int32(len(raw) - 12)
 	raw = b.AppendTo(nil)
