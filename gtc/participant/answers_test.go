@@ -70,7 +70,7 @@ func fresh(c *Clusters, p txnlog.Participant) {
 	c.all[0].attempts.mu.Lock()
 	delete(c.all[0].attempts.m, k)
 	c.all[0].attempts.mu.Unlock()
-	c.all[0].attempts.voted(k, p.StartMillis)
+	c.all[0].attempts.voted(k, p.StartMillis, 0)
 }
 
 func TestEveryRowOfTheAnswerTable(t *testing.T) {
@@ -248,18 +248,11 @@ func TestWhatAnEarlierCoordinatorCommittedInOnePhase(t *testing.T) {
 	}
 }
 
-// Two brokers take the id for theirs. What the look sees and what EndTxn v4 ends are of
-// one of them: the deposed one shows the transaction open that the other has ended,
-// and under the same epoch the next one is open there.
-func TestTheLookAndTheEndAreOfOneBroker(t *testing.T) {
-	const deposed, now = 0, 1
+// twoBrokers is a cluster whose transaction coordinator is whom the function says.
+func twoBrokers(t *testing.T, coordinator func() int32) *kfake.Cluster {
 	a := fake(t, "A", kfake.NumBrokers(2))
-	var found, endsThere atomic.Int32
 	answer(a, 10, func(req *kmsg.FindCoordinatorRequest) kmsg.Response {
-		node := int32(now)
-		if found.Add(1) > 1 {
-			node = deposed
-		}
+		node := coordinator()
 		resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
 		host, port, err := net.SplitHostPort(a.ListenAddrs()[node])
 		if err != nil {
@@ -273,6 +266,21 @@ func TestTheLookAndTheEndAreOfOneBroker(t *testing.T) {
 			resp.Coordinators = append(resp.Coordinators, kmsg.FindCoordinatorResponseCoordinator{Key: key, NodeID: node, Host: host, Port: int32(n)})
 		}
 		return resp
+	})
+	return a
+}
+
+// Two brokers take the id for theirs. What the look sees and what EndTxn v4 ends are of
+// one of them: the deposed one shows the transaction open that the other has ended,
+// and under the same epoch the next one is open there.
+func TestTheLookAndTheEndAreOfOneBroker(t *testing.T) {
+	const deposed, now = 0, 1
+	var found, endsThere atomic.Int32
+	a := twoBrokers(t, func() int32 {
+		if found.Add(1) > 1 {
+			return deposed
+		}
+		return now
 	})
 	answer(a, 65, func(req *kmsg.DescribeTransactionsRequest) kmsg.Response {
 		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
@@ -318,4 +326,61 @@ func TestTheLookAndTheEndAreOfOneBroker(t *testing.T) {
 	if found.Load() < 2 {
 		t.Error("the coordinator was looked up once, so nothing was tested")
 	}
+}
+
+// The session for ends still knows the former transaction coordinator, which has the
+// commit of the transaction before in its cache and answers NONE to EndTxn v4 without
+// an append. The one that showed this transaction open to the vote is another.
+func TestAnEndBelowV5IsCarriedOutWhereItIsOpen(t *testing.T) {
+	const deposed, now = 0, 1
+	var found, endsThere atomic.Int32
+	a := twoBrokers(t, func() int32 {
+		if found.Add(1) > 1 {
+			return now
+		}
+		return deposed
+	})
+	answer(a, 65, func(req *kmsg.DescribeTransactionsRequest) kmsg.Response {
+		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+		st := kmsg.NewDescribeTransactionsResponseTransactionState()
+		st.TransactionalID, st.ProducerID, st.ProducerEpoch, st.TimeoutMillis = "tid", 7, 3, verdict.Unlimited
+		if st.State, st.StartTimestamp = "CompleteCommit", 500; a.CurrentNode() == now {
+			st.State, st.StartTimestamp = "Ongoing", 1000
+			st.Topics = []kmsg.DescribeTransactionsResponseTransactionStateTopic{{Topic: "t", Partitions: []int32{0}}}
+		}
+		resp.TransactionStates = append(resp.TransactionStates, st)
+		return resp
+	})
+	answer(a, keyEndTxn, func(req *kmsg.EndTxnRequest) kmsg.Response {
+		if a.CurrentNode() == now {
+			endsThere.Add(1)
+		}
+		return req.ResponseKind()
+	})
+	c := drive(t, at("a", a.ListenAddrs()...))
+	if _, err := c.all[0].session(t.Context()); err != nil { // and by it the cluster's id
+		t.Fatal(err)
+	}
+	s, err := c.all[0].endSession(t.Context(), "tid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node, err := s.coordinator(t.Context(), "tid"); err != nil || node != deposed {
+		t.Fatalf("coordinator %d, %v, want the one that is deposed", node, err)
+	}
+	p := branch(verdict.EndTxnKeeps)
+	if v := c.Vote(t.Context(), "tid", []gtc.ParticipantRef{{ClusterID: "A", ProducerID: 7, ProducerEpoch: 3}}); v[0].Code != gtc.VotePrepared {
+		t.Fatalf("%+v, want prepared", v[0])
+	}
+	for range 3 {
+		ans := c.End(t.Context(), gtc.EndTxn{ID: "tid", Participant: p, Commit: true})
+		if ans.Outcome == gtc.EndRetry {
+			continue
+		}
+		if ans.Outcome != gtc.EndDone || endsThere.Load() == 0 {
+			t.Fatalf("%+v after %d EndTxn where it is open, want done after one", ans, endsThere.Load())
+		}
+		return
+	}
+	t.Error("not ended in three tries")
 }

@@ -47,15 +47,16 @@ type attempts struct {
 	m  map[attemptKey]*attempt
 }
 
-// voted says that this process saw the transaction open that began at start.
-func (a *attempts) voted(k attemptKey, start int64) {
+// voted says that a broker has shown this process the transaction open that began at
+// start.
+func (a *attempts) voted(k attemptKey, start int64, by int32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch old := a.m[k]; {
 	case old == nil:
-		a.put(k, &attempt{Attempt: verdict.Voted(start)})
+		a.put(k, &attempt{Attempt: verdict.Voted(start, by)})
 	case !old.busy:
-		old.Attempt = old.Voted(start)
+		old.Attempt = old.Voted(start, by)
 	}
 }
 

@@ -125,7 +125,7 @@ func (e *ender) connect(ctx context.Context, anew bool) (err error) {
 		e.s.moved(e.order.ID)
 		return err
 	}
-	e.verdict.Connected(info.endTxnVersion(), info.endTxnMax, info.keeps)
+	e.verdict.Connected(e.node, info.endTxnVersion(), info.endTxnMax, info.keeps)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func TestNamesAreNotKept(t *testing.T) {
 		if r := c.Check(t.Context(), name(i), []string{"A"})[0]; r.Code != gtc.CheckNotOptedIn {
 			t.Fatalf("%+v", r)
 		}
-		c.all[0].attempts.voted(keyOf(name(i), gtc.ParticipantRef{ClusterID: "A", ProducerID: int64(i)}), 1000)
+		c.all[0].attempts.voted(keyOf(name(i), gtc.ParticipantRef{ClusterID: "A", ProducerID: int64(i)}), 1000, 1)
 	}
 	refused(0) // it has connected
 	before := heap()

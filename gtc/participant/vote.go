@@ -25,47 +25,52 @@ func (c *Clusters) vote(ctx context.Context, id string, ref gtc.ParticipantRef) 
 	if err != nil {
 		return gtc.Vote{Code: gtc.VoteUnavailable, Detail: err.Error()}
 	}
-	v, err := cl.look(ctx, id, ref)
+	v, by, err := cl.look(ctx, id, ref)
 	if err != nil {
 		// Once more: the connection may have been closed by the broker, or
 		// the transaction coordinator may have moved.
-		v, err = cl.look(ctx, id, ref)
+		v, by, err = cl.look(ctx, id, ref)
 	} else if v.Code != gtc.VotePrepared {
 		// Only "prepared" is believed at once. A broker that has lost the
 		// leadership and does not know yet answers from its cache of before,
 		// and nothing of what it says would let the transaction commit.
-		v, err = cl.lookAfresh(ctx, id, ref)
+		v, by, err = cl.lookAfresh(ctx, id, ref)
 	}
 	if err != nil {
 		return gtc.Vote{Code: gtc.VoteUnavailable, Detail: fmt.Sprintf("cluster %q: %v", cl.cfg.Alias, err)}
 	}
 	if v.Code == gtc.VotePrepared {
-		cl.attempts.voted(keyOf(id, ref), v.StartMillis)
+		cl.attempts.voted(keyOf(id, ref), v.StartMillis, by)
 	}
 	return v
 }
 
-func (c *cluster) look(ctx context.Context, id string, ref gtc.ParticipantRef) (gtc.Vote, error) {
+func (c *cluster) look(ctx context.Context, id string, ref gtc.ParticipantRef) (v gtc.Vote, by int32, err error) {
 	s, err := c.session(ctx)
 	if err != nil {
-		return gtc.Vote{}, err
+		return gtc.Vote{}, 0, err
 	}
 	return s.vote(ctx, id, ref)
 }
 
-func (c *cluster) lookAfresh(ctx context.Context, id string, ref gtc.ParticipantRef) (gtc.Vote, error) {
+func (c *cluster) lookAfresh(ctx context.Context, id string, ref gtc.ParticipantRef) (v gtc.Vote, by int32, err error) {
 	s, err := c.dial(ctx)
 	if err != nil {
-		return gtc.Vote{}, err
+		return gtc.Vote{}, 0, err
 	}
 	defer s.close()
 	return s.vote(ctx, id, ref)
 }
 
-func (s *session) vote(ctx context.Context, id string, ref gtc.ParticipantRef) (gtc.Vote, error) {
-	seen, info, err := s.describe(ctx, id)
+// vote also says which broker was asked.
+func (s *session) vote(ctx context.Context, id string, ref gtc.ParticipantRef) (v gtc.Vote, by int32, err error) {
+	node, err := s.coordinator(ctx, id)
 	if err != nil {
-		return gtc.Vote{}, err
+		return gtc.Vote{}, 0, err
 	}
-	return verdict.Vote(seen, ref, info.endTxnVersion()), nil
+	seen, info, err := s.describeBy(ctx, node, id)
+	if err != nil {
+		return gtc.Vote{}, 0, err
+	}
+	return verdict.Vote(seen, ref, info.endTxnVersion()), node, nil
 }

@@ -21,6 +21,14 @@ func Searches() []Search {
 	one := func(name string, versions []int16, sets []set, b budget) Search {
 		return Search{Name: "one client: " + name, Config: func() *world { return searched("", 1, versions, sets, b) }}
 	}
+	// What EndTxn v4 ends is told from what it ended before only where there is one.
+	thrice := func(name string, versions []int16, sets []set, b budget) Search {
+		return Search{Name: "one client, three transactions: " + name, Config: func() *world {
+			w := searched("", 1, versions, sets, b)
+			w.clients[0].left = 3
+			return w
+		}}
+	}
 	// Deadlines are bounded: two who take a transaction from each other, as often as
 	// they are let, come to a new epoch each time.
 	kept := func(name string, versions []int16, sets []set, b budget) Search {
@@ -37,6 +45,8 @@ func Searches() []Search {
 		one("a cluster goes back in time", v5, both, budget{scans: 1, goBacks: 1, ticks: -1}),
 		one("a deposed transaction coordinator answers from before", v5, both, budget{claims: 1, deposals: 1, ticks: -1}),
 		one("one participant: a deposed transaction coordinator answers from before", r5, single, budget{claims: 1, giveUps: 1, deposals: 1, ticks: -1}),
+		thrice("EndTxn v4: a deposed transaction coordinator, over an old connection", v4, both, budget{breaks: 1, deposals: 1, ticks: -1}),
+		thrice("one participant, EndTxn v4: a deposed transaction coordinator, over an old connection", r4, single, budget{claims: 1, giveUps: 1, breaks: 1, deposals: 1, ticks: -1}),
 		s("EndTxn v4: takeover", v4, both, budget{claims: 1}),
 		s("EndTxn v4: broken connections and late copies, deadlines", v4, both, budget{breaks: 1, ticks: -1}),
 		s("one participant: takeover, losses, deadlines", r5, single, budget{claims: 1, giveUps: 1, breaks: 1, ticks: -1}),
@@ -92,6 +102,8 @@ func RuleSearches() []Search {
 		{withoutR5, v5[:1], single, 1, 1, 0, budget{claims: 1, giveUps: 1, scans: 1, ticks: -1}},
 		{withoutR5Record, v5[:1], single, 1, 1, never, budget{claims: 1, giveUps: 1}},
 		{readOnlyVote, v5, both, 1, 1, never, budget{deposals: 1}},
+		{oldConnection, v4, single, 1, 2, never, budget{giveUps: 1, deposals: 1, ticks: -1}},
+		{anyBroker, []int16{keeps, keeps}, both, 1, 3, never, budget{deposals: 1}},
 		{unfencedOnePhase, v4, single, 1, 1, never, budget{claims: 1, scans: 1, ticks: -1, more: 1}},
 		{sameSession, v5, both, 1, 1, never, budget{claims: 1, late: 1}},
 		{initWithoutKeep, v5, both, 2, 1, never, budget{}},

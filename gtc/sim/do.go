@@ -132,6 +132,7 @@ var actions = [...]func(w *world, m move){
 		w.budget.deposals--
 		c := w.clusters[m.a]
 		w.deposed[m.a] = &c
+		w.clusters[m.a].broker++
 		w.looksOnly = w.looksOnly&^(1<<m.a) | uint8(m.b)<<m.a
 	},
 	mvLearn: func(w *world, m move) { w.deposed[m.a] = nil },
@@ -189,7 +190,7 @@ func (w *world) deliver(m message, h int8) {
 	case answerToClient:
 		w.answer(m.client, m.response)
 	case endTxn:
-		m.code, m.producer = w.execute(m.order, m.producer)
+		m.code, m.producer = w.execute(m.order, m.producer, m.over)
 		if m.connected {
 			m.kind = endTxnReply
 			w.send(m)

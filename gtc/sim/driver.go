@@ -101,13 +101,14 @@ func (h *host) attempt(o endOrder) *attempt {
 	return nil
 }
 
-// voted notes that this process saw the transaction open that began at start.
-func (h *host) voted(o endOrder, start int64) {
+// voted notes that a broker has shown this process the transaction open that began at
+// start.
+func (h *host) voted(o endOrder, start int64, by int8) {
 	switch at := h.attempt(o); {
 	case at == nil:
-		h.attempts = append(h.attempts, attempt{Attempt: verdict.Voted(start), cluster: o.cluster, producer: o.producer})
+		h.attempts = append(h.attempts, attempt{Attempt: verdict.Voted(start, int32(by)), cluster: o.cluster, producer: o.producer})
 	case !at.busy:
-		at.Attempt = at.Voted(start)
+		at.Attempt = at.Voted(start, int32(by))
 	}
 }
 
@@ -140,7 +141,7 @@ func (w *world) startEnd(h int8, o endOrder) {
 		return
 	}
 	e := w.ending(h, o)
-	w.carryOn(e, o)
+	w.carryOn(h, e, o)
 	if o.version = e.Version(); !w.sent(h, o, e) {
 		w.endReply(h, o, e.Answer())
 	}
@@ -152,6 +153,9 @@ func (w *world) sent(h int8, o endOrder, e *verdict.Ending) bool {
 	switch e.Next() {
 	case verdict.AskEnd:
 		m.producer = producerOf(e.Pair().ProducerID, e.Pair().ProducerEpoch)
+		if w.clusters[o.cluster].version < bumps && w.deposedFor(o.cluster, old) != nil {
+			m.over = deposedAtSend // from v5 on the epoch says what it may end
+		}
 	case verdict.AskPair:
 		m.kind = keepTxn
 	case verdict.AskNothing, verdict.AskBroker, verdict.AskBrokerAnew, verdict.AskState, verdict.AskMarkers:
@@ -165,7 +169,7 @@ func (w *world) sent(h int8, o endOrder, e *verdict.Ending) bool {
 // coordinator cannot append it.
 func (w *world) keep(m *message) {
 	c := &w.clusters[m.order.cluster]
-	if w.deposedFor(m.order.cluster) != nil {
+	if w.deposedFor(m.order.cluster, old) != nil {
 		m.code, m.producer, m.kept = concurrent, again, again
 		return
 	}
@@ -191,7 +195,7 @@ var errUnreachable = errors.New("unreachable")
 // carryOn asks what can be asked at once. The first EndTxn cannot, nor can an
 // InitProducerId: they are on their way for a while. A second EndTxn, over fresh
 // connections, is taken to arrive at once.
-func (w *world) carryOn(e *verdict.Ending, o endOrder) {
+func (w *world) carryOn(h int8, e *verdict.Ending, o endOrder) {
 	c := &w.clusters[o.cluster]
 	for {
 		switch ask := e.Next(); {
@@ -200,21 +204,29 @@ func (w *world) carryOn(e *verdict.Ending, o endOrder) {
 		case c.down:
 			e.Failed(errUnreachable)
 		case ask == verdict.AskBroker, ask == verdict.AskBrokerAnew:
-			e.Connected(c.version, bumps, c.keepsPrepared)
-		case ask == verdict.AskState:
-			seen := w.deposedFor(o.cluster) // the state is asked where EndTxn goes
-			if seen == nil {
-				seen = c
+			by := int32(w.brokerFor(o.cluster, w.over(e)).broker)
+			if at := w.hosts[h].attempt(o); at != nil && w.mutant == anyBroker {
+				by = at.By
 			}
-			e.Seen(seen.view())
+			e.Connected(by, c.version, bumps, c.keepsPrepared)
+		case ask == verdict.AskState:
+			e.Seen(w.brokerFor(o.cluster, w.over(e)).view()) // the state is asked where EndTxn goes
 		case ask == verdict.AskEnd:
 			o.version = e.Version()
-			code, next := w.execute(o, producerOf(e.Pair().ProducerID, e.Pair().ProducerEpoch))
+			code, next := w.execute(o, producerOf(e.Pair().ProducerID, e.Pair().ProducerEpoch), w.over(e))
 			tell(e, code, next)
 		case ask == verdict.AskMarkers:
 			e.Audited(w.audit(c, o, e.Version()))
 		}
 	}
+}
+
+// over is how the verdict's next question reaches its cluster.
+func (w *world) over(e *verdict.Ending) route {
+	if e.Anew() && w.mutant != oldConnection {
+		return fresh
+	}
+	return old
 }
 
 // tell tells the verdict how an EndTxn was answered.
@@ -246,7 +258,7 @@ func (w *world) answered(h int8, m message) (a gtc.EndAnswer, more bool) {
 		}
 		e.Kept(kafkaCodes[m.code], pairOf(m.producer), pairOf(m.kept))
 	}
-	w.carryOn(e, m.order)
+	w.carryOn(h, e, m.order)
 	return e.Answer(), w.sent(h, m.order, e)
 }
 

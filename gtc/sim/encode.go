@@ -64,7 +64,7 @@ func (p producer) encode(b []byte) []byte {
 }
 
 func (c *cluster) encode(b []byte) []byte {
-	b = append(b, byte(c.state), bits(c.known, c.down, c.kept), byte(c.nextID), byte(c.start), byte(c.began), byte(len(c.history)))
+	b = append(b, byte(c.broker), byte(c.state), bits(c.known, c.down, c.kept), byte(c.nextID), byte(c.start), byte(c.began), byte(len(c.history)))
 	b = c.next.encode(c.before.encode(c.now.encode(b)))
 	for _, m := range c.history {
 		b = append(m.producer.encode(b), byte(m.txn), byte(m.start), byte(m.ended))
@@ -77,7 +77,7 @@ func (w *world) encodeHost(b []byte, h *host) []byte {
 	for _, a := range h.attempts {
 		// What was sent before matters below EndTxn v5 alone.
 		if keep := w.clusters[a.cluster].version < bumps; keep || a.busy {
-			b = append(a.producer.encode(b), byte(a.cluster), byte(startOf(a.Start)), byte(a.Misses), byte(a.Taken.ProducerID), byte(a.Taken.ProducerEpoch), bits(a.Took, a.busy, a.Sent && keep, a.Uncertain && keep))
+			b = append(a.producer.encode(b), byte(a.cluster), byte(startOf(a.Start)), byte(a.Misses), byte(a.By), byte(a.Taken.ProducerID), byte(a.Taken.ProducerEpoch), bits(a.Took, a.busy, a.Sent && keep, a.Uncertain && keep))
 		}
 	}
 	if h.term == nil {
@@ -195,7 +195,7 @@ func (w *world) encodeBag(b []byte) []byte {
 
 func (m *message) encode(b []byte) []byte {
 	b = append(b, byte(m.kind), byte(m.client), byte(m.host), byte(m.term), m.instance, m.session, byte(m.epoch), byte(m.txn),
-		byte(m.cluster), byte(m.code), byte(m.answer.outcome), byte(m.answer.version),
+		byte(m.cluster), byte(m.code), byte(m.over), byte(m.answer.outcome), byte(m.answer.version),
 		bits(m.connected, m.commit, m.concluded, m.isOpen, m.answer.uncertain))
 	b = m.answer.next.encode(m.kept.encode(m.producer.encode(b)))
 	return m.order.encode(b)

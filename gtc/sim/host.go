@@ -283,7 +283,7 @@ func (w *world) look(h int8, which, participant int) {
 		v.Code, v.Detail = gtc.VotePrepared, ""
 	}
 	if v.Code == gtc.VotePrepared {
-		host.voted(o, v.StartMillis)
+		host.voted(o, v.StartMillis, w.asked(o.cluster).broker)
 	}
 	if m := w.clusters[o.cluster].marker(startOf(v.StartMillis)); w.deposed[o.cluster] != nil && m != nil {
 		w.txns[m.txn].doomed = false // what was aborted since cannot be seen

@@ -70,6 +70,7 @@ type marker struct {
 // transactional id of this world: Kafka 4.x's TransactionCoordinator without
 // timeouts, because participants have none.
 type cluster struct {
+	broker        int8  // the transaction coordinator
 	version       int16 // of EndTxn, by the finalized transaction.version
 	first         int16 // the epoch that a new id begins with; 0 in Kafka
 	slow          bool  // markers take a step of their own

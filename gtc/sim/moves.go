@@ -295,9 +295,12 @@ func (w *world) faults(b []move) []move {
 	}
 	if w.budget.deposals > 0 {
 		for k := range int8(w.n) {
-			// Below EndTxn v5 a state names no transaction, see KIP.md.
-			if c := &w.clusters[k]; c.known && c.version >= bumps && w.deposed[k] == nil {
-				b = append(b, move{mvDepose, k, 0}, move{mvDepose, k, 1})
+			c := &w.clusters[k]
+			if !c.known || w.deposed[k] != nil {
+				continue
+			}
+			if b = append(b, move{mvDepose, k, 0}); c.version >= bumps {
+				b = append(b, move{mvDepose, k, 1})
 			}
 		}
 	}

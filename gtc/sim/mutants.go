@@ -55,6 +55,11 @@ const (
 	// readOnlyVote leaves a participant that shows nothing open out of a commit, as
 	// complete.
 	readOnlyVote Mutant = "read-only-vote"
+	// oldConnection asks once more over the connection that there was.
+	oldConnection Mutant = "asks-over-the-old-connection"
+	// anyBroker sends EndTxn v4 to whoever is taken for the transaction coordinator,
+	// whether it has shown the transaction open or not.
+	anyBroker Mutant = "any-broker"
 	// initWithoutKeep initialises without KeepPreparedTxn where clusters have it.
 	initWithoutKeep Mutant = "init-without-keep"
 	// abortsAnyKept aborts what was kept for a client without asking InitGlobalTxn
@@ -77,6 +82,7 @@ func Mutants() []Mutant {
 		effectBeforeAppend, noFence, forgottenDeadline, oldEpochAccepted, presumedCommit, voteSkipped,
 		withoutR1, withoutR2, withoutR3, withoutR3Ended, withoutR4, withoutR5, withoutR5Record,
 		unfencedOnePhase, givesUp, forgottenIsAborted, strangersEnded, ageBeginsAnew, readOnlyVote, expiredIsAborted,
+		oldConnection, anyBroker,
 		initWithoutKeep, abortsAnyKept,
 	}
 }

@@ -144,6 +144,7 @@ type message struct {
 	response  response
 	open      gtc.OpenTransaction
 	isOpen    bool
+	over      route // of an EndTxn
 	began     int64 // of a scan
 }
 
@@ -189,7 +190,7 @@ func (w *world) tracef(format string, args ...any) {
 
 // execute lets a cluster carry an EndTxn out and holds what it did against what
 // it was meant for.
-func (w *world) execute(o endOrder, by producer) (code, producer) {
+func (w *world) execute(o endOrder, by producer, over route) (code, producer) {
 	c := &w.clusters[o.cluster]
 	owner := c.owner()
 	var (
@@ -203,7 +204,7 @@ func (w *world) execute(o endOrder, by producer) (code, producer) {
 			answer, next = none, again
 		}
 	} else {
-		answer, next = w.endTxn(o, by)
+		answer, next = w.endTxn(o, by, over)
 	}
 	w.tracef("    %s answers %v, now %v at %d/%d", clusterIDs[o.cluster], answer, c.state, c.now.id, c.now.epoch)
 	if owner < 0 || c.open() {
@@ -213,9 +214,9 @@ func (w *world) execute(o endOrder, by producer) (code, producer) {
 	// Below EndTxn v5 an abort by the scan may hit the next transaction of a
 	// client that has aborted by itself meanwhile. Its session is over then, or
 	// superseded, so that one cannot commit either.
-	over := !o.commit && (w.txns[owner].epoch <= w.ledger.over || w.txns[owner].epoch < w.ledger.epoch || w.txns[owner].life < w.ledger.life)
+	superseded := !o.commit && (w.txns[owner].epoch <= w.ledger.over || w.txns[owner].epoch < w.ledger.epoch || w.txns[owner].life < w.ledger.life)
 	back := w.ledger.wentBack&(1<<o.cluster) != 0
-	if o.meant >= 0 && o.meant != owner && !over && !back {
+	if o.meant >= 0 && o.meant != owner && !superseded && !back {
 		w.violate("an EndTxn for transaction %d ended transaction %d on %s", o.meant, owner, clusterIDs[o.cluster])
 	}
 	if o.commit && !w.txns[owner].asked && !back {
@@ -224,29 +225,59 @@ func (w *world) execute(o endOrder, by producer) (code, producer) {
 	return answer, next
 }
 
-// asked is the transaction coordinator that a host reaches on a cluster: of two
-// brokers, perhaps the one that is it no longer and does not know yet. That one
-// answers from its cache of before, however often it is asked and over which
-// connection, and cannot change anything.
+// A route is how a question reaches a cluster.
+type route int8
+
+const (
+	// old is over the connection that there is.
+	old route = iota
+	// fresh: a new look-up, over a new connection.
+	fresh
+	// deposedAtSend: over the one that there was, to a broker that was deposed when
+	// the question left.
+	deposedAtSend
+)
+
+// asked is the transaction coordinator that a host reaches when it looks at a
+// cluster over the connection that it has: of two brokers, perhaps the one that is it
+// no longer and does not know yet. That one answers from its cache of before, however
+// often it is asked, and cannot change anything. Below EndTxn v5 it may show the
+// transaction before as open, which is not promised to be noticed (KIP.md, "A deposed
+// transaction coordinator"): there only what ends something reaches it.
 func (w *world) asked(k int8) *cluster {
-	if d := w.deposed[k]; d != nil {
+	if d := w.deposed[k]; d != nil && w.clusters[k].version >= bumps {
 		return d
 	}
 	return &w.clusters[k]
 }
 
 // deposedFor is the deposed transaction coordinator that requests reach which end
-// something, nil when there is none.
-func (w *world) deposedFor(k int8) *cluster {
-	if w.looksOnly&(1<<k) != 0 {
+// something, nil when there is none. From EndTxn v5 on it is reached over fresh
+// connections, too. Below, two answers of that kind are believed, and one over the
+// connection that there was is not.
+func (w *world) deposedFor(k int8, over route) *cluster {
+	if w.looksOnly&(1<<k) != 0 || over == fresh && w.clusters[k].version < bumps {
 		return nil
 	}
 	return w.deposed[k]
 }
 
-func (w *world) endTxn(o endOrder, by producer) (code, producer) {
-	d := w.deposedFor(o.cluster)
-	if d == nil || w.clusters[o.cluster].down {
+// brokerFor is the transaction coordinator that requests reach which end something.
+func (w *world) brokerFor(k int8, over route) *cluster {
+	if d := w.deposedFor(k, over); d != nil {
+		return d
+	}
+	return &w.clusters[k]
+}
+
+func (w *world) endTxn(o endOrder, by producer, over route) (code, producer) {
+	d := w.deposedFor(o.cluster, over)
+	switch {
+	case w.clusters[o.cluster].down:
+		return unreachable, again
+	case d == nil && over == deposedAtSend:
+		return concurrent, again // NOT_COORDINATOR: it has learned
+	case d == nil:
 		return w.clusters[o.cluster].endTxn(by, o.commit)
 	}
 	cache := *d

@@ -13,12 +13,12 @@ import (
 // is v then.
 func refusedTwice(t *testing.T, order gtc.EndTxn, code *kerr.Error, v View) *Ending {
 	t.Helper()
-	at := Voted(order.Participant.StartMillis)
+	at := Voted(order.Participant.StartMillis, 1)
 	e := NewEnding(order, &at)
 	for e.Next() != AskNothing && e.Next() != AskMarkers {
 		switch e.Next() {
 		case AskBroker, AskBrokerAnew:
-			e.Connected(order.Participant.EndTxnVersion, EndTxnBumps, false)
+			e.Connected(1, order.Participant.EndTxnVersion, EndTxnBumps, false)
 		case AskEnd:
 			e.Answered(code.Code, -1, -1)
 		case AskState:
@@ -79,15 +79,15 @@ func TestWhatIsKnownOfAnotherTransactionOfTheEpochIsNotBelieved(t *testing.T) {
 	}
 	connected := func(at *Attempt, start int64) Ask {
 		e := kept(at, start)
-		e.Connected(EndTxnKeeps, EndTxnBumps, false)
+		e.Connected(1, EndTxnKeeps, EndTxnBumps, false)
 		return e.Next()
 	}
 	misses := func(at *Attempt, start int64, n int) (e *Ending) {
 		for range n {
 			e = kept(at, start)
-			e.Connected(EndTxnKeeps, EndTxnBumps, false)
+			e.Connected(1, EndTxnKeeps, EndTxnBumps, false)
 			e.Seen(View{CompleteCommit, 7, 4, Unlimited, 9000, "", 0}) // of a later session
-			e.Connected(EndTxnKeeps, EndTxnBumps, false)
+			e.Connected(1, EndTxnKeeps, EndTxnBumps, false)
 			e.Seen(View{CompleteCommit, 7, 4, Unlimited, 9000, "", 0})
 			e.Seen(View{CompleteCommit, 7, 4, Unlimited, 9000, "", 0})
 			e.Audited(false, ErrNoMarker)
@@ -95,7 +95,7 @@ func TestWhatIsKnownOfAnotherTransactionOfTheEpochIsNotBelieved(t *testing.T) {
 		return e
 	}
 	t.Run("voted on", func(t *testing.T) {
-		at := Voted(200)
+		at := Voted(200, 1)
 		if ask := connected(&at, 200); ask != AskEnd {
 			t.Errorf("asks %d for the one that was voted on, want EndTxn", ask)
 		}
@@ -103,7 +103,7 @@ func TestWhatIsKnownOfAnotherTransactionOfTheEpochIsNotBelieved(t *testing.T) {
 	// It voted on the one that began at 200, and a new session dropped the votes. A
 	// look from before shows the one of 100, committed long ago, which is told again.
 	t.Run("another was voted on", func(t *testing.T) {
-		at := Voted(200)
+		at := Voted(200, 1)
 		if ask := connected(&at, 100); ask != AskState {
 			t.Errorf("asks %d for the one of before, want a look: EndTxn would commit what is open since 200", ask)
 		}
@@ -112,19 +112,19 @@ func TestWhatIsKnownOfAnotherTransactionOfTheEpochIsNotBelieved(t *testing.T) {
 		}
 	})
 	t.Run("no start is known", func(t *testing.T) {
-		at := Voted(200)
+		at := Voted(200, 1)
 		if ask := connected(&at, 0); ask != AskState {
 			t.Errorf("asks %d, want a look: it need not be the one that was voted on", ask)
 		}
 	})
 	t.Run("the end of another is under way", func(t *testing.T) {
-		at := Voted(100)
+		at := Voted(100, 1)
 		e := kept(&at, 100)
-		e.Connected(EndTxnKeeps, EndTxnBumps, false)
+		e.Connected(1, EndTxnKeeps, EndTxnBumps, false)
 		e.Lost(ErrNoMarker, true)
-		at = at.Voted(200)
+		at = at.Voted(200, 1)
 		e = kept(&at, 200)
-		e.Connected(EndTxnKeeps, EndTxnBumps, false)
+		e.Connected(1, EndTxnKeeps, EndTxnBumps, false)
 		if e.Next() != AskState {
 			t.Fatalf("asks %d, want a look", e.Next())
 		}
@@ -141,6 +141,62 @@ func TestWhatIsKnownOfAnotherTransactionOfTheEpochIsNotBelieved(t *testing.T) {
 		}
 		if e := misses(&at, 200, 1); e.Answer().Outcome != gtc.EndRetry {
 			t.Errorf("%+v, want to look for this one as often as for any", e.Answer())
+		}
+	})
+}
+
+// C-PART-9. A deposed transaction coordinator that has the commit of the transaction
+// before in its cache answers NONE to EndTxn v4 for this one, without an append.
+func TestWhoHasNotShownItOpenIsAskedFirst(t *testing.T) {
+	for _, tc := range []struct {
+		broker  int32
+		version int16
+		want    Ask
+	}{
+		{1, EndTxnKeeps, AskEnd},
+		{2, EndTxnKeeps, AskState},
+		{2, EndTxnBumps, AskEnd}, // the epoch names one transaction
+	} {
+		p := branch(tc.version)
+		at := Voted(p.StartMillis, 1)
+		e := NewEnding(gtc.EndTxn{ID: "tid", Sequence: 1, Commit: true, Participant: p}, &at)
+		e.Connected(tc.broker, tc.version, EndTxnBumps, false)
+		if e.Next() != tc.want {
+			t.Errorf("EndTxn v%d, seen open by broker 1: asks %d of broker %d, want %d", tc.version, e.Next(), tc.broker, tc.want)
+		}
+	}
+}
+
+// Below EndTxn v5 a commit that is shown over the connection that there was may be that
+// of the transaction before.
+func TestACompletionWithoutANameIsAskedForAfresh(t *testing.T) {
+	p := txnlog.Participant{ClusterID: "A", ProducerID: 7, ProducerEpoch: 3, EndTxnVersion: EndTxnKeeps}
+	before := View{CompleteCommit, 7, 3, Unlimited, 100, "", 0}
+	looked := func(t *testing.T) *Ending {
+		at := Unvoted()
+		e := NewEnding(gtc.EndTxn{ID: "tid", Sequence: 2, Commit: true, OnePhase: true, Fenced: true, Participant: p}, &at)
+		e.Connected(1, EndTxnKeeps, EndTxnBumps, false)
+		e.Seen(before)
+		if e.Next() != AskBrokerAnew {
+			t.Fatalf("asks %d after a commit that may be the one before, want to connect anew", e.Next())
+		}
+		e.Connected(2, EndTxnKeeps, EndTxnBumps, false)
+		return e
+	}
+	t.Run("it is open", func(t *testing.T) {
+		e := looked(t)
+		e.Seen(View{Ongoing, 7, 3, Unlimited, 200, "t", 0})
+		if e.Next() != AskEnd {
+			t.Fatalf("asks %d, want EndTxn", e.Next())
+		}
+		if e.Answered(0, -1, -1); e.Answer().Outcome != gtc.EndDone {
+			t.Errorf("%+v, want done", e.Answer())
+		}
+	})
+	t.Run("it is committed", func(t *testing.T) {
+		e := looked(t)
+		if e.Seen(before); e.Next() != AskNothing || e.Answer().Outcome != gtc.EndDone {
+			t.Errorf("%+v, want done", e.Answer())
 		}
 	})
 }

@@ -41,14 +41,14 @@ func TestAKeptTransactionIsTakenOver(t *testing.T) {
 		{"version 4", EndTxnKeeps, true, kerr.ProducerFenced, open, 0, ours, []Ask{AskBroker, AskEnd, AskBrokerAnew, AskState, AskEnd, AskState}, gtc.EndRetry},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			at := Voted(1000)
+			at := Voted(1000, 1)
 			e := NewEnding(gtc.EndTxn{ID: "tid", Sequence: 1, Commit: true, Participant: branch(tc.version)}, &at)
 			var asks []Ask
 			for e.Next() != AskNothing {
 				asks = append(asks, e.Next())
 				switch e.Next() {
 				case AskBroker, AskBrokerAnew:
-					e.Connected(tc.version, EndTxnBumps, tc.keeps)
+					e.Connected(1, tc.version, EndTxnBumps, tc.keeps)
 				case AskEnd:
 					if e.Pair() == pair {
 						e.Answered(0, 7, 4)
@@ -75,16 +75,16 @@ func TestAKeptTransactionIsTakenOver(t *testing.T) {
 // in turn.
 func TestATakenPairIsRemembered(t *testing.T) {
 	open := View{Ongoing, 7, 3, Unlimited, 1000, "t", 0}
-	at := Voted(1000)
+	at := Voted(1000, 1)
 	at.Took, at.Taken = true, Pair{9, 0}
 	order := gtc.EndTxn{ID: "tid", Sequence: 1, Commit: true, Participant: branch(EndTxnBumps)}
 	e := NewEnding(order, &at)
-	e.Connected(EndTxnBumps, EndTxnBumps, true)
+	e.Connected(1, EndTxnBumps, EndTxnBumps, true)
 	if e.Next() != AskEnd || e.Pair() != at.Taken {
 		t.Fatalf("asks %d by %v, want EndTxn by the pair taken", e.Next(), e.Pair())
 	}
 	e.Answered(kerr.ProducerFenced.Code, -1, -1)
-	e.Connected(EndTxnBumps, EndTxnBumps, true)
+	e.Connected(1, EndTxnBumps, EndTxnBumps, true)
 	e.Answered(kerr.ProducerFenced.Code, -1, -1)
 	e.Seen(open)
 	if e.Next() != AskPair {
